@@ -61,7 +61,7 @@ def judge(trained: TrainedNetwork, cifar: Path, count: int) -> None:
         data = LabelledImages(images, torch.full((len(images),), UNKNOWN), trained.class_names)
         return predict(trained.network, data, trained.normalise, classifier=classifier)
 
-    pool, run = trained.pool(), trained.cell
+    pool, run = trained.pool(), trained.run
     subset, test = pool.draw(run.train_size, run.seed), pool.test(run.seed)
     indices = torch.linspace(0, len(subset.training) - 1, min(MAX_STORED_FEATURES, len(subset.training))).long()
     training, labels = subset.training.images[indices], subset.training.labels[indices]

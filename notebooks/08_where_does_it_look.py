@@ -82,7 +82,7 @@ accuracies = experiment.frame().set_index("contender")["accuracy"]
 print(f"test accuracy after {STEPS} steps: ViT {accuracies['vit']:.0%}, ResNet {accuracies['resnet']:.0%}")
 
 # %%
-test = vit.pool().test(vit.cell.seed)
+test = vit.pool().test(vit.run.seed)
 images, pixels = test.images[:CHECKED], vit.normalise(test.images[:CHECKED])
 with torch.no_grad():
     predictions = {"vit": vit.network(pixels).argmax(1), "resnet": resnet.network(pixels).argmax(1)}

@@ -253,7 +253,7 @@ print(network.predict(np.stack(blended)).frame()[["predicted", "ood_score", "is_
 # **4. Which mistakes?** Plot test images that this ResNet classifies wrongly.
 
 # %% tags=["solution", "hide-cell"]
-test = network.pool().test(network.cell.seed)
+test = network.pool().test(network.run.seed)
 predicted = network.predict(test.images.permute(0, 2, 3, 1).numpy()).classes
 truth = [test.class_names[label] for label in test.labels]
 wrong = [n for n in range(len(test)) if predicted[n] != truth[n]][:6]

@@ -1,4 +1,4 @@
-"""A real browser without a screen: opens a page of ours and says what a reader would see."""
+"""A headless browser that opens a page and reports what a reader sees."""
 
 import base64
 import contextlib
@@ -20,15 +20,15 @@ _QUIET = (
 
 
 @dataclass(frozen=True)
-class Look:
-    """What a browser of one width makes of a page.
+class RenderedPage:
+    """A page as rendered by a browser of one width.
 
     Arguments:
-        console: what it complains about.
-        figures: width and height in pixels that each picture was decoded to; (0, 0) for one that is not drawn.
-        alternatives: the text that stands for each picture.
+        console: messages of the console.
+        figures: decoded width and height of each figure in pixels; (0, 0) for one that is not shown.
+        alternatives: alternative text of each figure.
         overflow: CSS pixels by which the page is wider than the screen.
-        text: what can be read.
+        text: the visible text.
     """
 
     console: list[str]
@@ -40,10 +40,10 @@ class Look:
 
 @contextlib.contextmanager
 def open_browser(folder: Path) -> Iterator[Any]:
-    """Chromium under selenium's hand; skips the test, with the reason, where one of them is missing.
+    """Open Chromium with Selenium. Skips the test, with the reason, if one of them is missing.
 
     Arguments:
-        folder: an empty one for its profile.
+        folder: empty folder for the profile.
     """
     webdriver = pytest.importorskip("selenium.webdriver", reason="needs selenium: pip install -e '.[browser]'")
     program = next((found for name in _PROGRAMS if (found := shutil.which(name))), None)
@@ -64,15 +64,17 @@ def open_browser(folder: Path) -> Iterator[Any]:
         browser.quit()
 
 
-def look_at(browser: Any, page: Path, *, width: int = DESK, dark: bool = False, screenshot: Path | None = None) -> Look:
-    """Open a file at a screen width, with every folded part open, and measure it.
+def render_page(
+    browser: Any, page: Path, *, width: int = DESK, dark: bool = False, screenshot: Path | None = None
+) -> RenderedPage:
+    """Open a page at a screen width, expand its details, and measure it.
 
     Arguments:
-        browser: of ``open_browser``.
-        page: the HTML file.
-        width: of the screen, in CSS pixels.
-        dark: whether the reader prefers the dark.
-        screenshot: where to save the whole page as PNG.
+        browser: from ``open_browser``.
+        page: HTML file.
+        width: width of the screen in CSS pixels.
+        dark: whether the browser prefers dark mode.
+        screenshot: PNG file for the whole page.
     """
     screen = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width <= PHONE}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
@@ -85,7 +87,7 @@ def look_at(browser: Any, page: Path, *, width: int = DESK, dark: bool = False, 
         "const done = arguments[0]; Promise.allSettled([...document.images].map(i => i.decode())).then(() => done())"
     )
     figures = browser.execute_script("return [...document.images].map(i => [i.naturalWidth, i.naturalHeight])")
-    seen = Look(
+    rendered_page = RenderedPage(
         console=[entry["message"] for entry in browser.get_log("browser")],
         figures=[(int(wide), int(high)) for wide, high in figures],
         alternatives=browser.execute_script("return [...document.images].map(i => i.alt)"),
@@ -95,12 +97,12 @@ def look_at(browser: Any, page: Path, *, width: int = DESK, dark: bool = False, 
     if screenshot is not None:
         shot = browser.execute_cdp_cmd("Page.captureScreenshot", {"captureBeyondViewport": True})
         screenshot.write_bytes(base64.b64decode(shot["data"]))
-    return seen
+    return rendered_page
 
 
-def assert_readable(look: Look) -> None:
-    """No complaint, every picture drawn and described, nothing wider than the screen."""
-    assert look.console == []
-    assert all(wide > 0 and high > 0 for wide, high in look.figures), look.figures
-    assert all(look.alternatives), look.alternatives
-    assert look.overflow <= 0, f"{look.overflow} CSS pixels wider than the screen"
+def assert_readable(rendered: RenderedPage) -> None:
+    """Check that the console is empty, figures are shown and described, and nothing is wider than the screen."""
+    assert rendered.console == []
+    assert all(wide > 0 and high > 0 for wide, high in rendered.figures), rendered.figures
+    assert all(rendered.alternatives), rendered.alternatives
+    assert rendered.overflow <= 0, f"{rendered.overflow} CSS pixels wider than the screen"

@@ -19,6 +19,6 @@ def start(target: Callable[..., object], *given: Any) -> BaseProcess:
 
 
 def exit_code(child: BaseProcess) -> int | None:
-    """Of a child that ends within two minutes; None of one that does not."""
+    """Exit code of a child that ends within two minutes; None otherwise."""
     child.join(120)
     return child.exitcode

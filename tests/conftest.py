@@ -1,4 +1,4 @@
-"""What all tests share. Types and shapes of every call are checked, from before anything imports the package."""
+"""Fixtures of all tests. Types and shapes of every call are checked."""
 
 import atexit
 import base64
@@ -9,7 +9,7 @@ import sys
 
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
 os.environ |= {"HF_HUB_OFFLINE": "1", "HF_HUB_CACHE": os.devnull}  # no test fetches weights, or finds some
-if "PYTEST_XDIST_WORKER" in os.environ:  # one of several processes: each takes one core, and does not spin for it
+if "PYTEST_XDIST_WORKER" in os.environ:  # one of several processes: each uses one core, without busy waiting
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
@@ -22,7 +22,7 @@ import pytest
 from tests import typed_calls
 
 gc.disable()  # until all is imported: nothing of it is garbage
-sys.dont_write_bytecode = False  # compiled once, and not anew in each process
+sys.dont_write_bytecode = False  # compiled once and not again in each process
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 typed_calls.install()
 
@@ -34,14 +34,15 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.fixture(autouse=True)
-def old_objects_frozen() -> None:
-    """The collector, which every cell runs, need not look again and again through what was there before a test."""
+def existing_objects_excluded_from_collection() -> None:
+    """Exclude objects that existed before a test from garbage collection, which every run triggers."""
     gc.freeze()
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """With the slow tests, what is left behind is collected and tells what it has to; once, and not the five times that
-    pytest would. Without them nobody waits for it.
+    """Collect garbage once, instead of pytest's five times, and only with slow tests.
+
+    Warnings of collected objects are then reported.
     """
     if config.option.markexpr != "not slow":
         gc.unfreeze()
@@ -50,18 +51,18 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def _end() -> None:
-    """One of several processes ends at once: to take apart what is left of all tests lasts seconds."""
+    """End one of several processes immediately: freeing the objects of all tests takes seconds."""
     if "PYTEST_XDIST_WORKER" in os.environ:
         os._exit(0)
-    gc.unfreeze()  # libraries that look for leaks at the end find none
+    gc.unfreeze()  # libraries that search for leaks at exit find none
 
 
-atexit.register(_end)  # early, so that it comes behind all others
+atexit.register(_end)  # registered first, so that it is called last
 
 
 @pytest.fixture(autouse=True)
-def modules_of_tests_forgotten(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Modules that a test wrote and imported are not those of the next test, which may have the same names."""
+def test_modules_unloaded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Unload modules that a test wrote and imported: the next test may use the same names."""
     before = set(sys.modules)
     yield
     for name in set(sys.modules) - before:
@@ -70,46 +71,47 @@ def modules_of_tests_forgotten(tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 
 @pytest.fixture(scope="session", autouse=True)
-def disk_not_waited_for() -> Iterator[None]:
-    """No test cuts the power, which is all that waiting for the disk is for; killed processes lose nothing by it."""
+def fsync_skipped() -> Iterator[None]:
+    """Skip fsync, which protects against power cuts only. Killed processes lose no data without it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda _: None)
         yield
 
 
 @pytest.fixture(scope="session", autouse=True)
-def drawn_once() -> Iterator[None]:
-    """Experiments on the same drawn images draw them once; tests of the drawing call ``render_objects`` itself."""
+def synthetic_images_cached() -> Iterator[None]:
+    """Generate equal synthetic images once. Tests of the generator call ``render_objects`` directly."""
     from vit_vs_cnn.data.synthetic.source import SyntheticSource
 
     draw = SyntheticSource._render
-    kept = functools.lru_cache(maxsize=8)(lambda options, count, split: draw(SyntheticSource(options), count, split))
+    cached = functools.lru_cache(maxsize=8)(lambda options, count, split: draw(SyntheticSource(options), count, split))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(SyntheticSource, "_render", lambda source, count, split: kept(source.options, count, split))
+        patch.setattr(SyntheticSource, "_render", lambda source, count, split: cached(source.options, count, split))
         yield
 
 
 @pytest.fixture(scope="session", autouse=True)
-def counted_once() -> Iterator[None]:
-    """Cells whose networks print alike, on images of one shape, have their cost counted once, which takes as long as
-    their few steps; tests of the counting call ``count_macs`` itself.
+def costs_cached() -> Iterator[None]:
+    """Count the cost of equal networks on images of one shape once, as it takes as long as a short run.
+
+    Tests of the count call ``count_macs`` directly.
     """
     from vit_vs_cnn.runs import networks
 
-    count, kept = networks.run_on_meta_device, {}
+    count, cached = networks.run_on_meta_device, {}
 
     def run_on_meta_device(network: Any, shape: tuple[int, ...]) -> Any:
         key = type(network), repr(network), shape
-        if key not in kept:
-            kept[key] = count(network, shape)
-        return kept[key]
+        if key not in cached:
+            cached[key] = count(network, shape)
+        return cached[key]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(networks, "run_on_meta_device", run_on_meta_device)
         yield
 
 
-#: The smallest files that are what their names say.
+#: The smallest valid files of each format.
 BLANK = {
     "png": base64.b64decode(
         "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNgAAAAAgABSK+kcQAAAABJRU5ErkJggg=="
@@ -121,8 +123,9 @@ _BLANKS = [True]
 
 @pytest.fixture(scope="session", autouse=True)
 def blank_figures() -> Iterator[None]:
-    """Figures are composed in every test, and laid out and rendered in those that ask for ``real_figures``: it takes
-    half of all time, and most tests look at what stands beside them.
+    """Write blank figures, except in tests with ``real_figures``: rendering takes half of the time.
+
+    Figures are composed all the same.
     """
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
@@ -149,7 +152,7 @@ def blank_figures() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def real_figures() -> Iterator[None]:
-    """From here to the end of the module figures are rendered."""
+    """Render figures from here to the end of the module."""
     _BLANKS[0] = False
     yield
     _BLANKS[0] = True

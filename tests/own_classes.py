@@ -41,7 +41,7 @@ def a_function(num_classes, image_size):
 
 
 class OpenEnded(SmallCnn):
-    """Whose options nobody can read off its signature."""
+    """A class whose signature does not show its options."""
 
     def __init__(self, num_classes: int, **options) -> None:
         super().__init__(num_classes, **dict(options))
@@ -75,7 +75,7 @@ class Focal(nn.Module):
 
 
 class HardOnly(nn.Module):
-    """Takes no shares."""
+    """A loss that takes class indices only."""
 
     def forward(self, logits, targets):
         return F.nll_loss(logits.log_softmax(-1), targets.long().view(len(logits)))

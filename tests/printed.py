@@ -2,7 +2,7 @@
 
 import re
 
-#: A number that stands alone, not part of a name (`resnet8`) or of a version (`2.9.1`).
+#: A separate number, not part of a name (`resnet8`) or a version (`2.9.1`).
 NUMBER = re.compile(r"(?<![\w.])[-+]?\d+(?:,\d{3})*(?:\.\d+|\.(?=[\],]))?(?:e[-+]?\d+)?(?!\w|\.\d)")
 
 

@@ -1,4 +1,4 @@
-"""Results of runs for the tests: made of numbers, with nothing trained."""
+"""Made-up results of runs, without training."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The package from Python: what the README shows runs as written."""
+"""The package from Python: examples of the README run as written."""
 
 import re
 import shutil
@@ -27,7 +27,7 @@ SEEDS = {"protocol.seeds": [0, 1, 2]}
 
 @pytest.fixture(scope="module")
 def config(tmp_path_factory) -> Path:
-    """A config that takes seconds, as a file; with seed 3, and not those of the README."""
+    """A config file that takes seconds, with seed 3, which the README does not use."""
     root = tmp_path_factory.mktemp("api")
     protocol = {"train_sizes": [120], "seeds": [3], "budget": {"steps": 3}, "batch_size": 14}
     (root / "duel.yaml").write_text(yaml.safe_dump(tiny_config(root / "runs", name="duel", protocol=protocol)))
@@ -45,12 +45,12 @@ def vit(found):
 
 
 @pytest.mark.parametrize("name", [*vc.__all__])
-def test_every_name_that_is_promised_is_there(name):
+def test_every_documented_name_exists(name):
     assert getattr(vc, name) is not None
     assert name in dir(vc)
 
 
-def test_a_name_that_is_not_there_is_an_attribute_error_and_models_are_listed_by_pattern():
+def test_an_unknown_name_is_an_attribute_error_and_models_are_listed_by_pattern():
     with pytest.raises(AttributeError, match="no attribute 'trian'"):
         vc.trian  # noqa: B018
     assert vc.list_models("resnet*")
@@ -72,8 +72,8 @@ CALLS = {
 
 
 @pytest.mark.slow
-def test_an_argument_of_another_kind_is_one_line():
-    """In a process of its own, where no test checks the types of calls."""
+def test_an_argument_of_a_wrong_type_is_refused_in_one_line():
+    """In a separate process without type checks of calls."""
     script = "import vit_vs_cnn as vc\nfor call in %r:\n try: eval(call)\n except vc.api.InputError as e: print(e)"
     script = script.replace("import vit_vs_cnn as vc", "import vit_vs_cnn as vc, vit_vs_cnn.api")
     done = subprocess.run([sys.executable, "-c", script % [*CALLS]], capture_output=True, text=True, check=True)
@@ -81,7 +81,7 @@ def test_an_argument_of_another_kind_is_one_line():
         assert line.startswith(message)
 
 
-def test_a_logger_whose_package_is_missing_says_what_to_install(monkeypatch):
+def test_a_missing_logger_package_is_reported_with_its_install_command(monkeypatch):
     monkeypatch.setattr("vit_vs_cnn.config.trainer.find_spec", lambda name: None)
     with pytest.raises(InputError, match=r"trainer.logger: WandbLogger needs wandb, .*: pip install wandb"):
         load_experiment(None, {"trainer.logger": {"class_path": "lightning.pytorch.loggers.WandbLogger"}})
@@ -89,7 +89,7 @@ def test_a_logger_whose_package_is_missing_says_what_to_install(monkeypatch):
 
 @pytest.mark.parametrize("figures", ["blank_figures", pytest.param("real_figures", marks=pytest.mark.slow)])
 def test_the_readmes_examples_run_as_written(request, figures, config, found, tmp_path, monkeypatch, capsys):
-    """With the tiny experiment where they name theirs, and a picture and weights where they name some."""
+    """With the tiny experiment, an image file and weights in place of those in the README."""
     request.getfixturevalue(figures)
     timm, safetensors = pytest.importorskip("timm"), pytest.importorskip("safetensors.torch")
     shutil.copytree(found.folder, tmp_path / "runs" / "duel")
@@ -103,10 +103,10 @@ def test_the_readmes_examples_run_as_written(request, figures, config, found, tm
             Image.new("RGB", (70, 70), place).save(tmp_path / "photos" / place / f"{number}.png")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
-    drawn = []
+    displayed = []
 
     def show(image: Image.Image) -> None:
-        drawn.append(image)
+        displayed.append(image)
 
     monkeypatch.setattr(Image.Image, "show", show)
     (section,) = re.findall(r"^## Use it from Python$(.*?)^## ", README.read_text(), re.MULTILINE | re.DOTALL)
@@ -117,40 +117,45 @@ def test_the_readmes_examples_run_as_written(request, figures, config, found, tm
     assert names["attention"].shape == (2, 64, 64)
     assert names["findings"].page.read_text().startswith("<!DOCTYPE html>")
     assert capsys.readouterr().out.count("Recommendation: ") == 1
-    assert [image.size for image in drawn] == [(600, 330) if figures == "real_figures" else (1, 1)]
+    assert [image.size for image in displayed] == [(600, 330) if figures == "real_figures" else (1, 1)]
 
 
-def test_an_explanation_is_the_map_of_the_method_and_draws_itself(vit, stored):
+def test_an_explanation_contains_the_map_of_the_method_and_can_be_shown(vit, stored):
     image = stored[0].images[7]
-    said = vit.predict(image)
+    prediction = vit.predict(image)
     found = vit.explain(image, method="relevance")
     pixels = vit.normalise(image[None])
-    expected = saliency_maps(vit.network, pixels, "relevance", classes=torch.tensor([said.probabilities[0].argmax()]))
+    expected = saliency_maps(
+        vit.network, pixels, "relevance", classes=torch.tensor([prediction.probabilities[0].argmax()])
+    )
     np.testing.assert_allclose(found.map, expected[0].detach().numpy())
-    assert (found.class_name, found.probability) == (said.classes[0], said.probabilities[0].max())
+    assert (found.class_name, found.probability) == (prediction.classes[0], prediction.probabilities[0].max())
     np.testing.assert_array_equal(found.image, image.permute(1, 2, 0).numpy())
     assert len(found.plot().axes) == 2
     assert found._repr_png_().startswith(b"\x89PNG")
     rows, cols = found.map.shape
-    assert repr(found) == f"relevance: map of {rows} x {cols} for {said.classes[0]} ({100 * found.probability:.1f} %)"
-    other = next(name for name in vit.class_names if name != said.classes[0])
-    asked = vit.explain(image, class_name=other)
-    assert asked.class_name == other and not np.allclose(asked.map, found.map)
-    assert asked.method == "relevance"
+    assert (
+        repr(found)
+        == f"relevance: map of {rows} x {cols} for {prediction.classes[0]} ({100 * found.probability:.1f} %)"
+    )
+    other = next(name for name in vit.class_names if name != prediction.classes[0])
+    explained = vit.explain(image, class_name=other)
+    assert explained.class_name == other and not np.allclose(explained.map, found.map)
+    assert explained.method == "relevance"
 
 
-def test_what_cannot_be_explained_is_one_line(found, vit, stored):
-    for network, image, options, says in [
+def test_impossible_explanations_are_refused_in_one_line(found, vit, stored):
+    for network, image, options, expected_message in [
         (vit, stored[0].images[:2], {}, "explain takes one image, got 2"),
         (vit, stored[0].images[0], {"class_name": "dragon"}, "class dragon: no such class; there are"),
         (vc.load(found.folder, "resnet"), stored[0].images[0], {"method": "relevance"}, "attention"),
         (vit, stored[0].images[0], {"method": "relevanse"}, 'there is no method "relevanse"'),
     ]:
-        with pytest.raises(InputError, match=says):
+        with pytest.raises(InputError, match=expected_message):
             network.explain(image, **options)
 
 
-def test_findings_have_the_answer_of_the_report(found):
+def test_findings_contain_the_answer_of_the_report(found):
     assert "Recommendation: " in found.answer
     assert found.answer == repr(found)
     page = found.page.read_text()
@@ -162,7 +167,7 @@ def test_findings_have_the_answer_of_the_report(found):
     assert frame.accuracy.tolist() == [result.accuracy for result in found.results]
 
 
-def test_cells_that_fail_are_raised_with_what_the_others_found(config, tmp_path):
+def test_failed_runs_raise_an_error_with_the_findings_of_the_others(config, tmp_path):
     broken = {"output": str(tmp_path), "contenders.vit.optimizer.lr": 1e30, "protocol.train_sizes": [60]}
     with pytest.raises(RunsFailed, match="vit-n60-s3") as caught:
         vc.train(config, broken, quiet=True)
@@ -178,10 +183,10 @@ def compared(found):
 def test_a_comparison_has_a_row_for_each_network(found, compared):
     frame = compared.frame()
     assert sorted(frame.network) == [f"{name}-s{seed}" for name in ("resnet", "vit") for seed in range(3)]
-    cells = found.frame(all=True).set_index(["contender", "train_size", "seed"])
+    runs = found.frame(all=True).set_index(["contender", "train_size", "seed"])
     for row in frame.itertuples():
-        cell = cells.loc[(row.group, 120, row.seed)]
-        assert (row.accuracy, row.parameters, row.macs) == (cell.accuracy, cell.parameters, cell.macs)
+        run = runs.loc[(row.group, 120, row.seed)]
+        assert (row.accuracy, row.parameters, row.macs) == (run.accuracy, run.parameters, run.macs)
         interval = wilson_interval(round(60 * row.accuracy), 60)
         assert (row.low, row.high) == (interval.low, interval.high)
     assert frame.ece.between(0, 1).all()
@@ -190,8 +195,8 @@ def test_a_comparison_has_a_row_for_each_network(found, compared):
 
 @pytest.fixture(scope="module")
 def stored(vit):
-    """What the network said of the test images when it was tested, and these images."""
-    return vit.pool().test(vit.cell.seed), Predictions.load(vit.path.parents[1] / "predictions.npz")
+    """The stored predictions of the network for the test images, and these images."""
+    return vit.pool().test(vit.run.seed), Predictions.load(vit.path.parents[1] / "predictions.npz")
 
 
 def test_predict_agrees_with_the_evaluation_on_arrays_and_tensors(vit, stored):
@@ -200,13 +205,13 @@ def test_predict_agrees_with_the_evaluation_on_arrays_and_tensors(vit, stored):
     torch.testing.assert_close(logits.softmax(1).amax(1), predictions.probability, atol=1e-5, rtol=0)
     expected = (logits / vit.held_out.temperature).softmax(1).numpy()
     for images in (test.images, test.images.numpy(), test.images.permute(0, 2, 3, 1).numpy()):
-        said = vit.predict(images)
-        assert len(said) == 60
-        np.testing.assert_allclose(said.probabilities, expected, atol=1e-6)
-    assert said.classes == [vit.class_names[n] for n in expected.argmax(1)]
+        prediction = vit.predict(images)
+        assert len(prediction) == 60
+        np.testing.assert_allclose(prediction.probabilities, expected, atol=1e-6)
+    assert prediction.classes == [vit.class_names[n] for n in expected.argmax(1)]
 
 
-def test_findings_are_told_where_no_report_can_be_written(found, tmp_path):
+def test_findings_are_returned_if_the_report_cannot_be_written(found, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.warns(UserWarning, match="the report is not written: .*file.*--output DIR names another folder"):
         again = vc.report(found.folder, tmp_path / "file")
@@ -214,19 +219,19 @@ def test_findings_are_told_where_no_report_can_be_written(found, tmp_path):
     assert again.frame().equals(found.frame())
 
 
-def test_nothing_live_is_displayed_off_a_terminal(vit, tmp_path, monkeypatch, capfd):
+def test_live_progress_is_shown_on_terminals_only(vit, tmp_path, monkeypatch, capfd):
     """In a notebook it would be a widget in the output, even of a quiet call."""
     monkeypatch.setattr("rich.console.Console.status", lambda *_: pytest.fail("a live display"))
-    picture = tmp_path / "picture.png"
-    Image.fromarray(np.zeros((32, 32, 3), np.uint8)).save(picture)
-    vc.predict(vit.path, picture, quiet=True)
+    image_file = tmp_path / "picture.png"
+    Image.fromarray(np.zeros((32, 32, 3), np.uint8)).save(image_file)
+    vc.predict(vit.path, image_file, quiet=True)
     assert capfd.readouterr().err == ""
 
 
-def test_results_print_and_draw_themselves(found, compared, vit, stored):
-    said = vit.predict(stored[0].images[:5])
-    assert said.frame().predicted.tolist() == said.classes and said.classes[0] in repr(said)
-    assert "<table" in said._repr_html_()
+def test_results_have_a_repr_and_a_figure(found, compared, vit, stored):
+    prediction = vit.predict(stored[0].images[:5])
+    assert prediction.frame().predicted.tolist() == prediction.classes and prediction.classes[0] in repr(prediction)
+    assert "<table" in prediction._repr_html_()
     html = found._repr_html_()
     assert "data:image/svg+xml" in html and "<html" not in html
     assert found.plot()._repr_png_().startswith(b"\x89PNG")

@@ -13,7 +13,7 @@ import torch
 from PIL import Image, ImageEnhance
 
 import vit_vs_cnn as vc
-from tests.browser import DESK, PHONE, assert_readable, look_at, open_browser
+from tests.browser import DESK, PHONE, assert_readable, open_browser, render_page
 from vit_vs_cnn.cli import main
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.data.near_duplicates import find_copies
@@ -25,7 +25,7 @@ NASTY = "copy <script>alert(1)<_script>\n\x1b[31m.png"
 RNG = np.random.default_rng(5)
 
 
-def _picture(size: tuple[int, int] = (48, 40)) -> Image.Image:
+def _image(size: tuple[int, int] = (48, 40)) -> Image.Image:
     """Soft spots, none like another."""
     spots = Image.fromarray(RNG.integers(0, 256, (7, 7, 3), dtype=np.uint8))
     return spots.resize(size, Image.Resampling.BICUBIC)
@@ -34,7 +34,7 @@ def _picture(size: tuple[int, int] = (48, 40)) -> Image.Image:
 def _fill(folder: Path, count: int, size: tuple[int, int] = (48, 40)) -> list[Path]:
     folder.mkdir(parents=True)
     for number in range(count):
-        _picture(size).save(folder / f"{number:03}.png")
+        _image(size).save(folder / f"{number:03}.png")
     return sorted(folder.iterdir())
 
 
@@ -75,7 +75,7 @@ def _description(audited, title: str) -> str:
     return found
 
 
-def test_every_fault_is_told_by_name_and_what_stops_training_comes_first(audited):
+def test_every_problem_is_named_and_those_that_stop_training_come_first(audited):
     assert audited.findings[0].title == "Unusable files"
     assert "1 file (damaged: 1), such as train/ant/cut.png" in _description(audited, "Unusable files")
     assert _description(audited, "Small classes") == "1 of 3 classes have fewer than 15 images: rare (4)"
@@ -111,21 +111,21 @@ def test_images_that_occur_twice_in_a_class_are_reported(audited):
     assert "Repeated images" in [finding.title for finding in found]
 
 
-def test_what_the_page_says_of_pairs_is_what_was_measured():
+def test_pairs_on_the_page_are_those_measured():
     record = (Path(__file__).parents[1] / "results" / "near_duplicates" / "near_duplicates.txt").read_text()
     unsure = re.findall(r"below a similarity of 0\.8: .*, (\d+) of (\d+)", record)
     same, judged = (sum(map(int, column)) for column in zip(*unsure, strict=True))
     description = read_asset("about_audit.html")
     assert f"of {judged} such pairs of photographs (CIFAR), {same} were one scene" in description
-    drawn = re.search(r"([\d,]+) synthetic images: (\d+) pairs, all false, similarity (\S+) to (\S+)", record)
-    assert drawn is not None
-    images, pairs, low, high = drawn.groups()
+    match = re.search(r"([\d,]+) synthetic images: (\d+) pairs, all false, similarity (\S+) to (\S+)", record)
+    assert match is not None
+    images, pairs, low, high = match.groups()
     assert (
         f"of {pairs} pairs among {images} synthetic images, with similarities of {low} to {high}, none" in description
     )
 
 
-def test_the_command_says_what_the_function_says(audited, given, tmp_path, capsys):
+def test_the_command_prints_what_the_function_returns(audited, given, tmp_path, capsys):
     words = [word for name, value in given.items() for word in (f"--{name}", value)]
     assert main(["audit", *words, "--output", str(tmp_path), "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
@@ -141,7 +141,7 @@ def test_the_command_says_what_the_function_says(audited, given, tmp_path, capsy
     assert "searching for duplicates ..." in shown.err
 
 
-def test_names_are_escaped_on_the_page_and_pairs_are_in_a_table_and_in_pictures(audited):
+def test_names_are_escaped_and_pairs_are_shown_as_table_and_images(audited):
     html = audited.page.read_text(encoding="utf-8")
     assert "<script>" not in html
     assert "copy &lt;script&gt;alert(1)&lt;_script&gt;\\n\\x1b[31m.png" in html
@@ -150,21 +150,21 @@ def test_names_are_escaped_on_the_page_and_pairs_are_in_a_table_and_in_pictures(
         assert [row[0] for row in csv.reader(file)] == ["kind", "two classes", "two splits"]
 
 
-def test_the_page_can_be_read_in_the_dark_and_on_a_phone(audited, tmp_path):
+def test_the_page_is_readable_in_dark_mode_and_on_a_phone(audited, tmp_path):
     with open_browser(tmp_path) as browser:
         for width, dark in ((DESK, True), (PHONE, False)):
-            assert_readable(look_at(browser, audited.page, width=width, dark=dark))
+            assert_readable(render_page(browser, audited.page, width=width, dark=dark))
 
 
-def test_results_are_a_table_and_draw_themselves(audited):
+def test_results_have_a_table_and_an_html_repr(audited):
     frame = audited.frame()
     assert frame.set_index("class")[["train", "test", "images"]].loc["bee"].tolist() == [21, 7, 28]
     assert "Small classes" in repr(audited)
     assert "<table" in audited._repr_html_()
 
 
-def test_of_a_folder_without_a_test_the_folds_of_training_are_judged(tmp_path):
-    """Two copies of every image: a test image is seen in training unless its copy is in the same fold."""
+def test_a_folder_without_test_images_is_audited_with_its_folds(tmp_path):
+    """Two copies of every image: a test image is also a training image unless its copy is in the same fold."""
     for name in ("ant", "bee"):
         for path in _fill(tmp_path / "photos" / name, 20):
             shutil.copy(path, path.with_name(f"copy {path.name}"))
@@ -177,8 +177,8 @@ def test_of_a_folder_without_a_test_the_folds_of_training_are_judged(tmp_path):
 
 
 def test_copies_of_copies_make_as_many_pairs_as_there_are_copies():
-    """30 of one picture: a pair for each copy within a class and split, and one between the two classes."""
-    one = torch.from_numpy(np.array(_picture((32, 32)))).permute(2, 0, 1)
+    """30 copies of one image: a pair for each copy within a class and split, and one between the two classes."""
+    one = torch.from_numpy(np.array(_image((32, 32)))).permute(2, 0, 1)
     labels, splits = torch.tensor([0] * 15 + [1] * 15), ["train"] * 30
     images = LabelledImages(one.expand(30, -1, -1, -1).contiguous(), labels, ("a", "b"), [str(i) for i in range(30)])
     found, exact = find_copies(images, splits, torch.zeros(30, dtype=torch.bool))
@@ -187,11 +187,11 @@ def test_copies_of_copies_make_as_many_pairs_as_there_are_copies():
     assert sorted(zip(found.test.tolist(), found.train.tolist(), strict=True))[14] == (0, 15)
 
 
-def test_files_that_tell_the_class_by_their_format_are_told_of(tmp_path):
+def test_file_formats_that_predict_the_class_are_reported(tmp_path):
     for number in range(60):
         path = tmp_path / "photos" / ("ant" if number % 2 else "bee") / f"{number}.{'png' if number % 2 else 'jpg'}"
         path.parent.mkdir(parents=True, exist_ok=True)
-        _picture((24, 90)).save(path)
+        _image((24, 90)).save(path)
     given = {"data.root": str(tmp_path / "photos"), "data.folder.cache": str(tmp_path / "cache")}
     found = vc.audit(overrides=given, output=tmp_path / "out", quiet=True)
     assert "predict the class of 100 % of the images (always predicting the largest class: 50 %)" in _description(
@@ -203,7 +203,7 @@ def test_files_that_tell_the_class_by_their_format_are_told_of(tmp_path):
     assert not {"Enlarged images", "Cropped images"} & {finding.title for finding in upright.findings}
 
 
-def test_a_folder_of_which_nothing_can_be_read_is_told_of(tmp_path):
+def test_a_folder_without_readable_images_is_reported(tmp_path):
     for number in range(8):
         path = tmp_path / "photos" / ("ant" if number % 2 else "bee") / f"{number}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -216,20 +216,20 @@ def test_a_folder_of_which_nothing_can_be_read_is_told_of(tmp_path):
     assert (found.images, found.pairs) == (0, ())
 
 
-def test_drawn_images_have_classes_and_no_pairs(tmp_path):
+def test_synthetic_images_have_classes_and_no_pairs(tmp_path):
     few = {"data.source": "synthetic", "data.synthetic.train_images": 40, "data.synthetic.test_images": 20}
     found = vc.audit(overrides=few, output=tmp_path, quiet=True)
     assert (found.pairs, found.files, found.images) == (None, (), 60)
 
 
-def test_what_cannot_be_audited_is_one_line(root, given, tmp_path):
+def test_impossible_audits_are_refused_in_one_line(root, given, tmp_path):
     with pytest.raises(InputError, match=r"no such folder; --data\.root PATH"):
         vc.audit(overrides={"data.root": str(tmp_path / "none")}, output=tmp_path / "out", quiet=True)
     with pytest.raises(InputError, match="is inside the folder of images, where nothing is written"):
         vc.audit(overrides=given, output=root / "audit", quiet=True)
 
 
-def test_classes_that_differ_in_case_or_unicode_form_alone_are_reported():
+def test_classes_that_differ_only_in_case_or_unicode_form_are_reported():
     names = ("Cat", "cat", "Caf\u00e9", "Cafe\u0301", "dog")
     audit = Audit(
         source="table", root="", folds=0, image_size=(5, 7), resize=None, skips_unreadable=False,

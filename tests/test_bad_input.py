@@ -1,4 +1,4 @@
-"""Whatever a user gets wrong: one clear line, exit code 2, no traceback, nothing damaged."""
+"""Wrong input gives one clear line and exit code 2, without a traceback or damage."""
 
 import subprocess
 import sys
@@ -19,7 +19,7 @@ FEW = (
 
 @pytest.fixture
 def refused(capsys, tmp_path):
-    """Run a command line that must be refused, and give the one line that it prints."""
+    """Run a command that must be refused, and return the line that it prints."""
 
     def run(*words: str) -> str:
         assert main([str(word) for word in words]) == 2
@@ -35,7 +35,7 @@ def refused(capsys, tmp_path):
 
 @pytest.fixture
 def photos(tmp_path) -> Path:
-    """Two classes of six photographs each."""
+    """Two classes of six images each."""
     rng = np.random.default_rng(5)
     for name in ("ant", "bee"):
         (tmp_path / "photos" / name).mkdir(parents=True)
@@ -52,7 +52,7 @@ def _train_on(root: Path, tmp_path: Path, *more: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("words", "says"),
+    ("words", "message"),
     [
         (["train", "now"], "argument 'now': expected --setting value"),
         (["train", "--config"], "argument --config: expected at least one argument"),
@@ -98,15 +98,15 @@ def _train_on(root: Path, tmp_path: Path, *more: str) -> list[str]:
         (["train", "--data.flip", "true"], "data.flip: there is no such setting; did you mean augmentation.flip?"),
     ],
 )
-def test_a_wrong_word_on_the_command_line(refused, tmp_path, words, says):
+def test_wrong_arguments_are_refused_in_one_line(refused, tmp_path, words, message):
     output = ["--output", str(tmp_path), *FEW] if words[0] == "train" and words != ["train", "--config"] else []
-    assert says in refused(words[0], *output, *words[1:])
+    assert message in refused(words[0], *output, *words[1:])
     assert not list(tmp_path.rglob("*.ckpt"))
 
 
 @pytest.mark.parametrize("command", ["status", "report"])
 @pytest.mark.parametrize(
-    ("file", "content", "says"),
+    ("file", "content", "message"),
     [
         ("grid.json", "3", "expected names of runs with budgets"),
         ("grid.json", "[", "has no readable grid.json"),
@@ -115,7 +115,7 @@ def test_a_wrong_word_on_the_command_line(refused, tmp_path, words, says):
         ("cells/vit-n3-s1-ab/result.json", "{", "delete it, and the same command makes this run again"),
     ],
 )
-def test_a_damaged_experiment(refused, tmp_path, command, file, content, says):
+def test_a_damaged_experiment_is_reported_in_one_line(refused, tmp_path, command, file, content, message):
     whole = {"grid.json": '{"vit-n3-s1-ab": {"steps": 2}}', "experiment.yaml": "protocol: {budget: {steps: 2}}"}
     for name, text in {**whole, file: content}.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -123,22 +123,22 @@ def test_a_damaged_experiment(refused, tmp_path, command, file, content, says):
     if command == "status" and "result" in file:  # a result that cannot be read is not there, for the status
         assert main(["status", str(tmp_path)]) == 0
     else:
-        assert says in refused(command, tmp_path)
+        assert message in refused(command, tmp_path)
 
 
 def test_an_output_among_the_images(refused, photos):
     assert f"output {photos}/runs/folder: it is inside the folder of images" in refused(*_train_on(photos, photos))
 
 
-def test_an_image_that_cannot_be_read(refused, photos, tmp_path):
+def test_an_unreadable_image_is_reported_in_one_line(refused, photos, tmp_path):
     (photos / "bee" / "0.jpg").write_bytes(b"hello")
-    says = refused(*_train_on(photos, tmp_path, "--data.folder.test_fraction", "0.17"))
-    assert "not everything can be used" in says
-    assert "bee/0.jpg" in says
-    assert "--data.folder.skip_unreadable true" in says
+    message = refused(*_train_on(photos, tmp_path, "--data.folder.test_fraction", "0.17"))
+    assert "not everything can be used" in message
+    assert "bee/0.jpg" in message
+    assert "--data.folder.skip_unreadable true" in message
 
 
-def test_a_place_that_cannot_be_written_to(refused, tmp_path):
+def test_an_unwritable_folder_is_reported_in_one_line(refused, tmp_path):
     (tmp_path / "file").write_text("")
     assert "file" in refused("train", *FEW, "--output", tmp_path / "file")
 

@@ -16,7 +16,7 @@ from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.runs.record import table_text
 
 
-def test_the_table_of_speed_says_what_missed_its_goal():
+def test_the_speed_table_marks_missed_goals():
     rows = [asdict(Row("quick", 2.0, goal=1.5)), asdict(Row("slow", 9.0, unit="s", goal=6, at_most=True))]
     part = {"command": "python -m benchmarks.start", "commit": "abc", "load": "0.1", "rows": rows}
     quick, slow = table({"a machine": {"start": part}}).splitlines()[-2:]
@@ -24,7 +24,7 @@ def test_the_table_of_speed_says_what_missed_its_goal():
     assert "| slow | 9 s |  | at most 6, **missed** |" in slow
 
 
-def test_reruns_are_paired_by_place_and_seed_and_their_spread_is_that_of_one(tmp_path):
+def test_reruns_are_paired_and_their_spread_is_that_of_a_single_run(tmp_path):
     """Differences of two runs have twice the variance of one."""
     differences = np.random.default_rng(0).normal(scale=0.02 * 2**0.5, size=4001)
     sd, low, high = reruns.spread(differences.tolist())
@@ -45,25 +45,25 @@ def test_reruns_are_paired_by_place_and_seed_and_their_spread_is_that_of_one(tmp
         assert len(reruns.paired_differences(record, record / "single_precision.csv")) == 30
 
 
-def test_answers_are_counted_by_the_cue_that_they_name(tmp_path):
-    """Predictions of the record, those of the ViT replaced by the textures."""
+def test_predictions_are_counted_by_the_cue_that_they_follow(tmp_path):
+    """Predictions of the record, with those of the ViT replaced by the textures."""
     recorded = Path(__file__).parents[1] / "results" / "cues" / "agreement_0.8"
     shutil.copytree(recorded, tmp_path / "run")
-    drawn = render_objects(2000, split="test", shape_agreement=0.8, texture_agreement=0.0)
+    scenes = render_objects(2000, split="test", shape_agreement=0.8, texture_agreement=0.0)
     path = tmp_path / "run" / "predictions.npz"
     with np.load(path) as file:
         packed = dict(file)
-    packed["classes"][[run.startswith("vit-") for run in packed["runs"]]] = drawn.textures.numpy()
+    packed["classes"][[run.startswith("vit-") for run in packed["runs"]]] = scenes.textures.numpy()
     np.savez(path, **packed)
     resnet, vit = cues.cue_shares(tmp_path / "run")
     assert (vit.contender, {*vit.shape}, {*vit.texture}) == ("vit", {0.0}, {1.0})
     assert all(shape > texture > 0 for shape, texture in zip(resnet.shape, resnet.texture, strict=True))
-    assert resnet.images == int((drawn.shapes != drawn.textures).sum()) < 2000
+    assert resnet.images == int((scenes.shapes != scenes.textures).sum()) < 2000
     with pytest.raises(InputError, match="not an experiment with"):
         cues.cue_shares(recorded.parents[1] / "reach" / "distance_0.6")
 
 
-def test_scores_over_seeds_are_the_mean_with_the_least_and_the_greatest_and_the_stars_of_each(tmp_path):
+def test_scores_over_seeds_are_means_with_range_and_stars(tmp_path):
     table = tmp_path / "scores.csv"
     columns = [*maps.SHOWN, "deletion_mean_p_holm", "insertion_mean_p_holm", *maps.SANITY_COLUMNS]
     rows = [
@@ -77,11 +77,11 @@ def test_scores_over_seeds_are_the_mean_with_the_least_and_the_greatest_and_the_
     assert (rollout.recipe, rollout.stars, rollout.measures) == ("vit-s-n7", (1, 2), 2)
     assert rollout.values["sanity_all"] == (0.5,)
     assert (random.stars, relevance.recipe, relevance.stars) == ((), "outside", (1,))
-    told = maps.table_of([rollout, random, relevance]).splitlines()[2:]
-    assert told[0].startswith("| vit-s-n7 | rollout | 0.25 (0.10 to 0.40) | 0.20 (0.20 to 0.20) |")
-    assert told[0].endswith("| 1, 2 of 2 | class-agnostic | 0.50 (0.50 to 0.50) |")
-    assert told[1].endswith("| 0.00 (0.00 to 0.00) | - | - | - |")
-    assert told[2].endswith("| 1 of 2 | 0.60 (0.60 to 0.60) | 0.00 (0.00 to 0.00) |")
+    lines = maps.table_of([rollout, random, relevance]).splitlines()[2:]
+    assert lines[0].startswith("| vit-s-n7 | rollout | 0.25 (0.10 to 0.40) | 0.20 (0.20 to 0.20) |")
+    assert lines[0].endswith("| 1, 2 of 2 | class-agnostic | 0.50 (0.50 to 0.50) |")
+    assert lines[1].endswith("| 0.00 (0.00 to 0.00) | - | - | - |")
+    assert lines[2].endswith("| 1 of 2 | 0.60 (0.60 to 0.60) | 0.00 (0.00 to 0.00) |")
     with pytest.raises(InputError, match="lacks the column 'deletion_mean'"):
         maps.over_seeds(_written(tmp_path / "other.csv", "network,method\nvit,rollout\n"))
     with pytest.raises(InputError, match="cannot be read"):

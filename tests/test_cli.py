@@ -35,7 +35,7 @@ def finished(tmp_path_factory) -> Path:
     return root
 
 
-def test_a_second_run_prints_the_same_table_and_trains_nothing(finished, capsys):
+def test_a_repeated_command_prints_the_same_table_without_training(finished, capsys):
     stamps = {path: path.stat().st_mtime_ns for path in finished.rglob("result.json")}
     assert main(["train", "--config", str(finished / "tiny.yaml")]) == 0
     captured = capsys.readouterr()
@@ -46,7 +46,7 @@ def test_a_second_run_prints_the_same_table_and_trains_nothing(finished, capsys)
         assert word in captured.out
 
 
-def test_a_result_holds_what_the_design_promises(finished):
+def test_a_result_contains_all_documented_fields(finished):
     for result in read_finished_results(finished / "runs" / "tiny").values():
         cost, data, scores, provenance = result.cost, result.data, result.scores, result.provenance
         assert None not in (scores.loss, scores.calibration_error, scores.log_entry, data.source, data.fingerprint)
@@ -144,26 +144,27 @@ def test_status_without_a_folder_lists_the_experiments(trained_once, tmp_path, m
     assert "warning: runs/torn is not the folder of an experiment" in printed.err
 
 
-def test_after_two_dashes_every_word_is_a_path():
+def test_arguments_after_two_dashes_are_paths():
     given = COMMANDS["predict"].read(["run", "--top", "3", "-", "--", "--x", "-q", "--"])
     assert (given.paths, given.options) == (["run", "-", "--x", "-q", "--"], {"top": 3})
     given = COMMANDS["inspect"].read(["run", "--images", "a.png", "b.png", "--", "--help"])
     assert (given.paths, given.options) == (["run", "--help"], {"images": ["a.png", "b.png"]})
 
 
-def test_a_word_with_one_dash_is_no_path(capsys):
+def test_an_argument_with_one_dash_is_not_a_path(capsys):
     assert main(["compare", "a", "-q"]) == 2
     assert "there is no option -q" in capsys.readouterr().err
     assert main(["status", "--", "--help"]) == 2, "a folder of that name, which is not there"
     assert "--help: no such file or folder" in capsys.readouterr().err
 
 
-def test_every_step_loads_what_it_needs_and_no_more(finished, tmp_path):
-    """No command loads more than it needs: help, status, the analysis and wrong input no torch, predict nothing that
-    trains, figures nothing that asks for a display. In a process of its own, as this one has all of it.
+def test_commands_import_only_what_they_need(finished, tmp_path):
+    """Help, status, analysis and wrong input do not import torch, predict imports no training, figures no display.
+
+    In a separate process, as this one has imported everything.
     """
-    experiment, picture = finished / "runs" / "tiny", tmp_path / "picture.png"
-    Image.new("RGB", (37, 41)).save(picture)
+    experiment, image = finished / "runs" / "tiny", tmp_path / "picture.png"
+    Image.new("RGB", (37, 41)).save(image)
     for name in ("cat", "dog"):
         (tmp_path / "small" / name).mkdir(parents=True)
     code = f"""
@@ -185,7 +186,7 @@ codes = [main(words) for words in tried]
 assert read_findings(Path({str(experiment)!r})).answers.correct
 assert not {{"torch", "lightning", "timm"}} & set(sys.modules)
 assert codes == [0, 0, 0, 0, 2, 2, 2, 2, 2, 2, 2, 2, 0], codes
-assert main(["predict", {str(experiment)!r}, {str(picture)!r}, "--contender", "resnet"]) == 0
+assert main(["predict", {str(experiment)!r}, {str(image)!r}, "--contender", "resnet"]) == 0
 assert "vit_nano" in vc.list_models()
 unneeded = {{"lightning", "timm", "torchmetrics", "torchvision", "matplotlib", "pandas", "torch._dynamo"}}
 assert not unneeded & set(sys.modules), unneeded & set(sys.modules)
@@ -204,7 +205,7 @@ assert "matplotlib.figure" in sys.modules and "matplotlib.pyplot" not in sys.mod
     assert 'there is no model "vitt"; did you mean' in done.stderr
 
 
-def test_progress_is_on_standard_error_and_silent_where_it_is_to_be(finished, capsys):
+def test_progress_is_on_standard_error_and_can_be_turned_off(finished, capsys):
     words = ["train", "--config", str(finished / "tiny.yaml")]
     assert main(words) == 0
     loud = capsys.readouterr()
@@ -212,11 +213,11 @@ def test_progress_is_on_standard_error_and_silent_where_it_is_to_be(finished, ca
     assert main([*words, "--quiet", "--json"]) == 0
     silent = capsys.readouterr()
     assert silent.err == ""
-    cells = json.loads(silent.out)["cells"]
-    assert len(cells) == 8
-    assert {cell["contender"] for cell in cells} == {"vit", "resnet"}
+    runs = json.loads(silent.out)["runs"]
+    assert len(runs) == 8
+    assert {run["contender"] for run in runs} == {"vit", "resnet"}
     assert main(["status", str(finished / "runs" / "tiny"), "--json"]) == 0
-    assert {cell["state"] for cell in json.loads(capsys.readouterr().out)["cells"]} == {"done"}
+    assert {run["state"] for run in json.loads(capsys.readouterr().out)["runs"]} == {"done"}
 
 
 def _words(values: dict, tmp_path: Path) -> list[str]:
@@ -251,8 +252,8 @@ def test_arguments_of_lightnings_trainer_work(tmp_path, monkeypatch, trainer):
 
 
 @pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM])
-def test_a_stop_saves_and_the_same_command_goes_on(tmp_path, capsys, number):
-    """Two batches make a step here, so that the signal may well fall between them."""
+def test_a_stopped_command_saves_its_state_and_resumes(tmp_path, capsys, number):
+    """A step has two batches here, so that the signal may arrive between them."""
     values = tiny_config(tmp_path)
     values["protocol"]["budget"] = {"steps": 50}
     values["contenders"].pop("vit")
@@ -281,7 +282,7 @@ def test_a_bug_is_reported_after_its_traceback(monkeypatch, capsys):
     assert last == "error: models failed with KeyError: 'no such key'; this is a bug"
 
 
-def test_memory_that_does_not_suffice_is_no_fault_of_the_program(monkeypatch, capsys):
+def test_exhausted_memory_is_not_reported_as_a_bug(monkeypatch, capsys):
     def fills(pattern="*"):
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes")
 
@@ -290,8 +291,8 @@ def test_memory_that_does_not_suffice_is_no_fault_of_the_program(monkeypatch, ca
     assert "models needs more memory than there is" in capsys.readouterr().err
 
 
-def test_a_reader_that_has_read_enough_is_no_error():
-    """Nothing is read, and the pipe closed before there is anything."""
+def test_a_closed_pipe_is_not_an_error():
+    """The pipe is closed before anything is written."""
     command = [sys.executable, "-m", "vit_vs_cnn", "status", "--help"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
         assert child.stdout is not None and child.stderr is not None
@@ -299,9 +300,9 @@ def test_a_reader_that_has_read_enough_is_no_error():
         assert (child.stderr.read(), child.wait(60)) == (b"", 0)
 
 
-def test_a_report_of_a_grid_that_is_not_finished_says_so(finished, tmp_path, capsys):
+def test_the_report_of_an_unfinished_grid_names_missing_runs(finished, tmp_path, capsys):
     shutil.copytree(finished / "runs", tmp_path / "runs")
     next((tmp_path / "runs" / "tiny" / "cells").glob("*/result.json")).unlink()
     assert main(["report", str(tmp_path / "runs" / "tiny")]) == 0
-    told = capsys.readouterr().out
-    assert re.search(r"^note: Of \d+ runs 1 is not finished. The report contains the others.", told, re.MULTILINE)
+    output = capsys.readouterr().out
+    assert re.search(r"^note: Of \d+ runs 1 is not finished. The report contains the others.", output, re.MULTILINE)

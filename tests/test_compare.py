@@ -1,4 +1,4 @@
-"""``compare`` from the command line: what it prints and writes, what it takes, and what it refuses."""
+"""``compare`` on the command line: output, files, accepted input and refusals."""
 
 import csv
 import json
@@ -25,18 +25,18 @@ PARTS = {"accuracy", "calibration", "corruptions", "similarity", "cost", "differ
 
 @pytest.fixture
 def experiment(trained_once, tmp_path) -> Path:
-    """A copy that a test may change, somewhere else than where it was trained."""
+    """A copy in another folder, which a test may change."""
     shutil.copytree(trained_once, tmp_path / "moved")
     shutil.copytree(trained_once.parent / "test-sets", tmp_path / "test-sets")
     return tmp_path / "moved"
 
 
-def _cell(experiment: Path, name: str) -> Path:
+def _run_folder(experiment: Path, name: str) -> Path:
     (folder,) = experiment.glob(f"cells/{name}-*")
     return folder
 
 
-def _ledger(experiment: Path) -> list[dict]:
+def _log(experiment: Path) -> list[dict]:
     (path,) = (experiment.parent / "test-sets").glob("*.jsonl")
     return [json.loads(line) for line in path.read_text().splitlines()]
 
@@ -46,10 +46,10 @@ def _compare(*words) -> int:
 
 
 @pytest.mark.parametrize("figures", ["blank_figures", pytest.param("real_figures", marks=pytest.mark.slow)])
-def test_two_cells_give_every_part_a_page_and_tables(request, figures, experiment, tmp_path, capsys):
+def test_comparing_two_runs_gives_all_parts_a_page_and_tables(request, figures, experiment, tmp_path, capsys):
     request.getfixturevalue(figures)
-    cells = [_cell(experiment, "vit-n120-s3"), _cell(experiment, "resnet-n120-s3")]
-    assert _compare(*cells, "--quick", "--count", 10, "--output", tmp_path / "out") == 0
+    runs = [_run_folder(experiment, "vit-n120-s3"), _run_folder(experiment, "resnet-n120-s3")]
+    assert _compare(*runs, "--quick", "--count", 10, "--output", tmp_path / "out") == 0
     printed = capsys.readouterr().out
     for text in ("top-1 %", "ECE", "corrupted %", "MACs", "contender.model.name", "no conclusion, as 1 seed was run"):
         assert text in printed, text
@@ -72,11 +72,11 @@ def test_two_cells_give_every_part_a_page_and_tables(request, figures, experimen
     assert "Centred kernel alignment between layers" in page
 
 
-def test_saved_answers_are_used_again_and_nothing_new_stands_in_the_ledger(experiment, capsys):
-    before = _ledger(experiment)
+def test_saved_predictions_are_reused_without_a_new_log_entry(experiment, capsys):
+    before = _log(experiment)
     assert _compare(experiment, "--parts", "accuracy,calibration", "--json") == 0
     result = json.loads(capsys.readouterr().out)
-    assert _ledger(experiment) == before
+    assert _log(experiment) == before
     accuracies = {e["what"].replace("-n120", ""): e["accuracy"] for e in before}
     assert {n["network"]: n["accuracy"] for n in result["networks"]} == pytest.approx(accuracies)
     assert [n["seed"] for n in result["networks"]] == [3, 3, 4, 4]
@@ -85,7 +85,7 @@ def test_saved_answers_are_used_again_and_nothing_new_stands_in_the_ledger(exper
 
 
 @pytest.mark.filterwarnings("ignore:.*have now been tested")
-def test_two_contenders_with_one_recipe_are_two_networks_that_answer_alike(tmp_path):
+def test_two_contenders_with_one_recipe_are_two_equal_networks(tmp_path):
     values = tiny_config(tmp_path, protocol={"budget": {"steps": 1}, "batch_size": 14, "train_sizes": [60]})
     values["contenders"] = dict.fromkeys(("first", "second"), values["contenders"]["resnet"])
     run_quietly(experiment_from_dict(values))
@@ -94,46 +94,46 @@ def test_two_contenders_with_one_recipe_are_two_networks_that_answer_alike(tmp_p
     assert found["accuracy"].nunique() == 1
 
 
-def test_other_looks_at_the_test_set_are_counted(experiment, capsys):
-    cell = _cell(experiment, "resnet-n120-s3")
-    (cell / "predictions.npz").unlink()
-    assert _compare(cell, "--parts", "accuracy,corruptions,differences", "--count", 5, "--json") == 0
+def test_other_evaluations_on_the_test_set_are_counted(experiment, capsys):
+    run_folder = _run_folder(experiment, "resnet-n120-s3")
+    (run_folder / "predictions.npz").unlink()
+    assert _compare(run_folder, "--parts", "accuracy,corruptions,differences", "--count", 5, "--json") == 0
     captured = capsys.readouterr()
-    new = _ledger(experiment)[4:]
+    new = _log(experiment)[4:]
     assert [("compare" in e["what"], "corruptions" in e["what"]) for e in new] == [(True, False), (True, True)]
     assert json.loads(captured.out)["networks"][0]["test_evaluations"] == 3
 
 
-def test_answers_of_other_weights_are_not_taken_for_these(experiment, capsys):
-    cell = _cell(experiment, "resnet-n120-s3")
-    right = Predictions.load(cell / "predictions.npz")
+def test_predictions_of_other_weights_are_not_reused(experiment, capsys):
+    run_folder = _run_folder(experiment, "resnet-n120-s3")
+    right = Predictions.load(run_folder / "predictions.npz")
     wrong = torch.nn.functional.one_hot((right.classes + 1) % 10, 10).float()
-    Predictions.from_logits(wrong, right.labels, right.sample_ids).save(cell / "predictions.npz")
-    result = read_result(cell / "result.json")
-    (cell / "result.json").write_text(changed(result, weights="0123456789abcdef").to_json())
-    assert _compare(cell, "--parts", "accuracy", "--json") == 0
+    Predictions.from_logits(wrong, right.labels, right.sample_ids).save(run_folder / "predictions.npz")
+    result = read_result(run_folder / "result.json")
+    (run_folder / "result.json").write_text(changed(result, weights="0123456789abcdef").to_json())
+    assert _compare(run_folder, "--parts", "accuracy", "--json") == 0
     (top1,) = json.loads(capsys.readouterr().out)["accuracy"]["top1"].values()
     assert top1["value"] == pytest.approx(result.accuracy)
 
 
-def test_parts_that_need_no_answers_leave_the_test_set_shut(experiment, capsys):
-    for cell in experiment.glob("cells/*"):
-        (cell / "predictions.npz").unlink()
-    before = _ledger(experiment)
+def test_parts_without_predictions_do_not_use_the_test_set(experiment, capsys):
+    for run_folder in experiment.glob("cells/*"):
+        (run_folder / "predictions.npz").unlink()
+    before = _log(experiment)
     assert _compare(experiment, "--parts", "cost,differences", "--quick", "--json") == 0
-    assert _ledger(experiment) == before
+    assert _log(experiment) == before
     result = json.loads(capsys.readouterr().out)
     assert {part for part in PARTS if result[part] is not None} == {"cost", "differences"}
 
 
-def test_a_checkpoint_away_from_its_run_is_compared_and_has_a_ledger_beside_it(
-    trained_once, tmp_path, capsys, monkeypatch
-):
-    shutil.copy(_cell(trained_once, "vit-n120-s3") / "checkpoints" / "last.ckpt", tmp_path / "mine.ckpt")
+def test_a_moved_checkpoint_is_compared_with_a_log_next_to_it(trained_once, tmp_path, capsys, monkeypatch):
+    shutil.copy(_run_folder(trained_once, "vit-n120-s3") / "checkpoints" / "last.ckpt", tmp_path / "mine.ckpt")
     monkeypatch.chdir(tmp_path)
     shutil.copytree(trained_once, tmp_path / "safe")
     assert (
-        _compare("mine.ckpt", _cell(tmp_path / "safe", "resnet-n120-s4"), "--parts", "accuracy,differences", "--json")
+        _compare(
+            "mine.ckpt", _run_folder(tmp_path / "safe", "resnet-n120-s4"), "--parts", "accuracy,differences", "--json"
+        )
         == 0
     )
     result = json.loads(capsys.readouterr().out)
@@ -141,11 +141,11 @@ def test_a_checkpoint_away_from_its_run_is_compared_and_has_a_ledger_beside_it(
     assert any("may not have finished" in w for w in result["warnings"])
 
 
-def test_models_of_timm_take_part_with_and_without_weights(experiment, tmp_path, capsys):
+def test_timm_models_are_compared_with_and_without_weights(experiment, tmp_path, capsys):
     torch.manual_seed(1)
-    network = open_network("timm/resnet10t", classes_from=open_network(_cell(experiment, "vit-n120-s3"))).network
+    network = open_network("timm/resnet10t", classes_from=open_network(_run_folder(experiment, "vit-n120-s3"))).network
     torch.save({"state_dict": network.state_dict()}, tmp_path / "weights.pth")
-    words = [_cell(experiment, "vit-n120-s3"), "timm/resnet10t", f"timm/resnet10t={tmp_path / 'weights.pth'}"]
+    words = [_run_folder(experiment, "vit-n120-s3"), "timm/resnet10t", f"timm/resnet10t={tmp_path / 'weights.pth'}"]
     assert _compare(*words, "--parts", "accuracy,differences", "--json") == 0
     result = json.loads(capsys.readouterr().out)
     assert [n["group"] for n in result["networks"]] == ["vit", "timm/resnet10t", "timm/resnet10t (weights)"]
@@ -155,27 +155,27 @@ def test_models_of_timm_take_part_with_and_without_weights(experiment, tmp_path,
 
 
 def test_files_of_one_name_need_a_label(experiment, tmp_path, capsys, refused):
-    cell = _cell(experiment, "vit-n120-s3")
-    network = open_network("timm/resnet10t", classes_from=open_network(cell)).network
+    run_folder = _run_folder(experiment, "vit-n120-s3")
+    network = open_network("timm/resnet10t", classes_from=open_network(run_folder)).network
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
         torch.save({"state_dict": network.state_dict()}, tmp_path / name / "w.pth")
     words = [f"timm/resnet10t={name}/w.pth" for name in ("a", "b")]
-    assert "timm/resnet10t (w) is the name of another row; give it another (LABEL=" in refused(cell, *words)
-    assert _compare(cell, words[0], f"second={words[1]}", "--parts", "differences", "--json") == 0
+    assert "timm/resnet10t (w) is the name of another row; give it another (LABEL=" in refused(run_folder, *words)
+    assert _compare(run_folder, words[0], f"second={words[1]}", "--parts", "differences", "--json") == 0
     groups = [network["group"] for network in json.loads(capsys.readouterr().out)["networks"]]
     assert groups == ["vit", "timm/resnet10t (w)", "second"]
 
 
-def test_two_copies_of_one_run_are_not_called_one_file(refused, experiment, tmp_path):
-    cell = _cell(experiment, "vit-n120-s3")
-    shutil.copytree(cell, tmp_path / "copied" / "cells" / cell.name)
-    assert "there is another copy of vit-s3" in refused(cell, tmp_path / "copied" / "cells" / cell.name)
+def test_two_copies_of_one_run_are_refused_as_copies(refused, experiment, tmp_path):
+    run_folder = _run_folder(experiment, "vit-n120-s3")
+    shutil.copytree(run_folder, tmp_path / "copied" / "cells" / run_folder.name)
+    assert "there is another copy of vit-s3" in refused(run_folder, tmp_path / "copied" / "cells" / run_folder.name)
 
 
-def _as_trained_with(cell: Path, target: Path, *, name: str, lr: float, seed: int) -> Path:
-    """A copy of a run that says of itself that it is of another experiment, with another learning rate and seed."""
-    shutil.copytree(cell, target / cell.name)
+def _as_trained_with(run_folder: Path, target: Path, *, name: str, lr: float, seed: int) -> Path:
+    """A copy of a run with another experiment, learning rate and seed in its config."""
+    shutil.copytree(run_folder, target / run_folder.name)
 
     def change(contents):
         origin = contents["vit_vs_cnn"]["origin"]
@@ -183,8 +183,8 @@ def _as_trained_with(cell: Path, target: Path, *, name: str, lr: float, seed: in
         origin["experiment"]["contenders"][origin["cell"]["contender"]]["optimizer"]["lr"] = lr
         origin["cell"]["seed"] = seed
 
-    _rewritten(target / cell.name / "checkpoints" / "last.ckpt", change)
-    return target / cell.name
+    _rewritten(target / run_folder.name / "checkpoints" / "last.ckpt", change)
+    return target / run_folder.name
 
 
 @pytest.mark.parametrize(
@@ -197,9 +197,9 @@ def _as_trained_with(cell: Path, target: Path, *, name: str, lr: float, seed: in
 )
 @pytest.mark.parametrize("seed", [3, 4])
 def test_runs_of_different_recipes_are_different_rows(experiment, tmp_path, capsys, labels, names, rows, seed):
-    cell = _cell(experiment, "resnet-n120-s3")
-    first = _as_trained_with(cell, tmp_path / "a", name=names[0], lr=0.1, seed=3)
-    second = _as_trained_with(cell, tmp_path / "b", name=names[1], lr=0.2, seed=seed)
+    run_folder = _run_folder(experiment, "resnet-n120-s3")
+    first = _as_trained_with(run_folder, tmp_path / "a", name=names[0], lr=0.1, seed=3)
+    second = _as_trained_with(run_folder, tmp_path / "b", name=names[1], lr=0.2, seed=seed)
     words = [f"{labels[0]}{first}", f"{labels[1]}{second}"]
     assert _compare(*words, "--parts", "differences", "--json") == 0
     result = json.loads(capsys.readouterr().out)
@@ -208,17 +208,19 @@ def test_runs_of_different_recipes_are_different_rows(experiment, tmp_path, caps
 
 
 def test_rows_of_different_recipes_need_labels(refused, experiment, tmp_path):
-    cell = _cell(experiment, "resnet-n120-s3")
+    run_folder = _run_folder(experiment, "resnet-n120-s3")
     words = [
-        _as_trained_with(cell, tmp_path / place, name="one", lr=lr, seed=3) for place, lr in (("a", 0.1), ("b", 0.2))
+        _as_trained_with(run_folder, tmp_path / place, name="one", lr=lr, seed=3)
+        for place, lr in (("a", 0.1), ("b", 0.2))
     ]
     assert "several recipes have the same name" in refused(*words)
 
 
 def test_seeds_of_one_recipe_are_one_row_also_from_two_experiments(experiment, tmp_path, capsys):
-    cell = _cell(experiment, "resnet-n120-s3")
+    run_folder = _run_folder(experiment, "resnet-n120-s3")
     words = [
-        _as_trained_with(cell, tmp_path / name, name=name, lr=0.1, seed=seed) for name, seed in (("a", 3), ("b", 5))
+        _as_trained_with(run_folder, tmp_path / name, name=name, lr=0.1, seed=seed)
+        for name, seed in (("a", 3), ("b", 5))
     ]
     assert _compare(*words, "--parts", "differences", "--json") == 0
     assert [one["network"] for one in json.loads(capsys.readouterr().out)["networks"]] == ["resnet-s3", "resnet-s5"]
@@ -243,7 +245,7 @@ class _Evil:
 
 @pytest.fixture
 def refused(capsys, monkeypatch, tmp_path):
-    """Run a comparison that must be refused, and give the one line that it prints."""
+    """Run a comparison that must be refused, and return the line that it prints."""
     monkeypatch.chdir(tmp_path)
 
     def run(*words) -> str:
@@ -274,7 +276,7 @@ def _fewer_classes(contents) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("change", "message"),
     [
         (_fewer_classes, "has 7 classes (...), and "),
         (lambda c: c["vit_vs_cnn"]["class_names"].__setitem__(8, "owl"), "has 10 classes (..., owl, "),
@@ -288,9 +290,9 @@ def _fewer_classes(contents) -> None:
         "a test set that was to stay unused",
     ],
 )
-def test_a_run_that_does_not_fit_is_refused(refused, experiment, change, says):
-    checkpoint = _rewritten(_cell(experiment, "resnet-n120-s3") / "checkpoints" / "last.ckpt", change)
-    assert says in refused(_cell(experiment, "vit-n120-s3"), checkpoint)
+def test_an_incompatible_run_is_refused(refused, experiment, change, message):
+    checkpoint = _rewritten(_run_folder(experiment, "resnet-n120-s3") / "checkpoints" / "last.ckpt", change)
+    assert message in refused(_run_folder(experiment, "vit-n120-s3"), checkpoint)
 
 
 def _origin(contents) -> dict:
@@ -298,13 +300,13 @@ def _origin(contents) -> dict:
 
 
 def _elsewhere(experiment: Path, tmp_path: Path, **objects) -> Path:
-    """The cell again, as if of an experiment on other drawn images."""
+    """A copy of the run with other synthetic images in its config."""
     from vit_vs_cnn.runs.experiment_data import ExperimentData
     from vit_vs_cnn.runs.run import read_run
 
-    cell = _cell(experiment, "resnet-n120-s3")
-    target = tmp_path / "other" / "cells" / cell.name
-    shutil.copytree(cell, target)
+    run_folder = _run_folder(experiment, "resnet-n120-s3")
+    target = tmp_path / "other" / "cells" / run_folder.name
+    shutil.copytree(run_folder, target)
     config = yaml.safe_load((target / "config.yaml").read_text())
     config["experiment"]["data"]["synthetic"].update(objects)
     (target / "config.yaml").write_text(yaml.safe_dump(config))
@@ -320,31 +322,32 @@ def _elsewhere(experiment: Path, tmp_path: Path, **objects) -> Path:
 
 
 @pytest.mark.parametrize("objects", [{"image_size": 40}, {"seed": 9}])
-def test_networks_of_other_test_images_are_not_compared(refused, experiment, tmp_path, objects):
+def test_networks_with_other_test_images_are_refused(refused, experiment, tmp_path, objects):
     other = _elsewhere(experiment, tmp_path, **objects)
-    assert "different test images" in refused(_cell(experiment, "vit-n120-s3"), other)
+    assert "different test images" in refused(_run_folder(experiment, "vit-n120-s3"), other)
 
 
-def test_a_network_that_was_trained_on_the_test_images_is_not_compared(refused, experiment):
-    cell = _cell(experiment, "vit-n120-s3")
-    hashes = open_network(cell).pool().test_hashes(0)
-    seen = TrainingImageHashes(hashes[:7]).to_dict()
+def test_a_network_trained_on_the_test_images_is_refused(refused, experiment):
+    run_folder = _run_folder(experiment, "vit-n120-s3")
+    hashes = open_network(run_folder).pool().test_hashes(0)
+    training_hashes = TrainingImageHashes(hashes[:7]).to_dict()
     _rewritten(
-        cell / "checkpoints" / "last.ckpt", lambda c: c["vit_vs_cnn"].update({CHECKPOINT_KEY_TRAINING_HASHES: seen})
+        run_folder / "checkpoints" / "last.ckpt",
+        lambda c: c["vit_vs_cnn"].update({CHECKPOINT_KEY_TRAINING_HASHES: training_hashes}),
     )
-    assert "was trained on 7 of the 60 test images" in refused(cell)
+    assert "was trained on 7 of the 60 test images" in refused(run_folder)
 
 
-def test_a_network_that_does_not_say_what_it_was_trained_on_is_warned_of(experiment, capsys):
-    cells = [_cell(experiment, "vit-n120-s3"), _cell(experiment, "resnet-n120-s3")]
-    _rewritten(cells[0] / "checkpoints" / "last.ckpt", lambda c: c["vit_vs_cnn"].pop(CHECKPOINT_KEY_TRAINING_HASHES))
-    assert _compare(*cells, "--parts", "differences", "--json") == 0
+def test_a_network_with_unknown_training_images_is_warned_of(experiment, capsys):
+    runs = [_run_folder(experiment, "vit-n120-s3"), _run_folder(experiment, "resnet-n120-s3")]
+    _rewritten(runs[0] / "checkpoints" / "last.ckpt", lambda c: c["vit_vs_cnn"].pop(CHECKPOINT_KEY_TRAINING_HASHES))
+    assert _compare(*runs, "--parts", "differences", "--json") == 0
     warned = json.loads(capsys.readouterr().out)["warnings"]
     assert "it is not known on which images vit was trained: test images may be among them" in warned
 
 
 @pytest.mark.parametrize(
-    ("words", "says"),
+    ("words", "message"),
     [
         ([], "PATH is missing"),
         (["nowhere.ckpt"], "nowhere.ckpt: no such file or folder"),
@@ -366,23 +369,23 @@ def test_a_network_that_does_not_say_what_it_was_trained_on_is_warned_of(experim
         (["CELL", "--device", "abacus"], "device: expected auto, cpu"),
     ],
 )
-def test_a_wrong_word(refused, experiment, tmp_path, words, says):
+def test_wrong_arguments_are_refused(refused, experiment, tmp_path, words, message):
     (tmp_path / "program.pt2").write_bytes(b"")
-    cell = str(_cell(experiment, "vit-n120-s3"))
-    words = [word.replace("CELL", cell).replace("EXPERIMENT", str(experiment)) for word in words]
-    assert says in refused(*words)
+    run_folder = str(_run_folder(experiment, "vit-n120-s3"))
+    words = [word.replace("CELL", run_folder).replace("EXPERIMENT", str(experiment)) for word in words]
+    assert message in refused(*words)
 
 
-def test_weights_that_do_not_fit_or_carry_code_are_refused(refused, experiment, tmp_path):
-    cell = _cell(experiment, "vit-n120-s3")
+def test_weights_that_do_not_fit_or_contain_code_are_refused(refused, experiment, tmp_path):
+    run_folder = _run_folder(experiment, "vit-n120-s3")
     torch.save({"fc.weight": torch.zeros(3, 5)}, tmp_path / "few.pth")
     torch.save({"fc.weight": _Evil()}, tmp_path / "evil.pth")
-    assert "the weights do not fit" in refused(cell, f"timm/resnet10t={tmp_path / 'few.pth'}")
-    assert "contains objects other than tensors" in refused(cell, f"timm/resnet10t={tmp_path / 'evil.pth'}")
+    assert "the weights do not fit" in refused(run_folder, f"timm/resnet10t={tmp_path / 'few.pth'}")
+    assert "contains objects other than tensors" in refused(run_folder, f"timm/resnet10t={tmp_path / 'evil.pth'}")
 
 
 @pytest.mark.parametrize(
-    ("kind", "says"),
+    ("kind", "message"),
     [
         ("code", "contains objects other than tensors and plain values"),
         ("truncated", "is damaged or not a checkpoint"),
@@ -394,8 +397,8 @@ def test_weights_that_do_not_fit_or_carry_code_are_refused(refused, experiment, 
         ("nonsense", "its network cannot be rebuilt"),
     ],
 )
-def test_a_checkpoint_that_cannot_be_trusted_is_refused_and_runs_nothing(refused, experiment, kind, says):
-    checkpoint = _cell(experiment, "resnet-n120-s3") / "checkpoints" / "last.ckpt"
+def test_an_untrusted_checkpoint_is_refused_and_executes_nothing(refused, experiment, kind, message):
+    checkpoint = _run_folder(experiment, "resnet-n120-s3") / "checkpoints" / "last.ckpt"
     match kind:
         case "code":
             torch.save({"vit_vs_cnn": {}, "state_dict": _Evil()}, checkpoint)
@@ -413,6 +416,6 @@ def test_a_checkpoint_that_cannot_be_trusted_is_refused_and_runs_nothing(refused
             _rewritten(checkpoint, lambda c: c["vit_vs_cnn"].update(model={"name": "resnet20"}))
         case "nonsense":
             _rewritten(checkpoint, lambda c: c["vit_vs_cnn"].update(image_shape="square"))
-    line = refused(checkpoint, _cell(experiment, "vit-n120-s3"))
-    assert says in line
+    line = refused(checkpoint, _run_folder(experiment, "vit-n120-s3"))
+    assert message in line
     assert "last.ckpt" in line

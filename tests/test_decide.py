@@ -1,4 +1,4 @@
-"""From a folder of photographs to an answer with one command."""
+"""From a folder of images to an answer with one command."""
 
 from pathlib import Path
 
@@ -15,8 +15,8 @@ from vit_vs_cnn.runs import pretrained
 CONFIG = Path(__file__).parents[1] / "configs" / "decide.yaml"
 
 
-def _photographs(root: Path, *, classes: tuple[int, ...], of_each: int, side: int) -> None:
-    """Drawn scenes as files of many sizes and shapes, JPEG and PNG."""
+def _write_images(root: Path, *, classes: tuple[int, ...], of_each: int, side: int) -> None:
+    """Synthetic scenes as JPEG and PNG files of many sizes and shapes."""
     rng, images = np.random.default_rng(0), render_objects(10 * of_each, image_size=side, seed=5).images
     for number, (pixels, label) in enumerate(zip(images.images, images.labels.tolist(), strict=True)):
         if label not in classes:
@@ -42,9 +42,9 @@ def _without_network(name: str, where: str):
     raise InputError(f"{where}.hub: the weights of {name} cannot be loaded")
 
 
-def test_a_folder_goes_to_a_report_and_the_same_command_keeps_its_grid(tmp_path, capsys, monkeypatch):
+def test_a_folder_gets_a_report_and_the_same_command_keeps_its_grid(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(pretrained, "_read_hub", _without_network)
-    _photographs(tmp_path / "photos", classes=(0, 3), of_each=31, side=32)
+    _write_images(tmp_path / "photos", classes=(0, 3), of_each=31, side=32)
     small = (
         "--data.folder.image_size 16 --contenders.vit.model.patch_size 4 --protocol.batch_size 6 --trainer.logger false"
     )
@@ -78,8 +78,8 @@ def test_a_folder_goes_to_a_report_and_the_same_command_keeps_its_grid(tmp_path,
 
 
 @pytest.mark.slow
-def test_300_photographs_go_to_an_answer_with_one_command(tmp_path, capsys):
-    _photographs(tmp_path / "photos", classes=(0, 3, 4, 7), of_each=75, side=200)
+def test_one_command_gives_an_answer_for_300_images(tmp_path, capsys):
+    _write_images(tmp_path / "photos", classes=(0, 3, 4, 7), of_each=75, side=200)
     assert len([path for path in (tmp_path / "photos").rglob("*") if path.is_file()]) == 300
     small = ["--data.folder.image_size", "32", "--protocol.budget.steps", "20", "--protocol.seeds", "[0]"]
     assert _decide(tmp_path, "--minutes", "99", *small) == 0

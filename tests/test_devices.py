@@ -1,4 +1,4 @@
-"""Whoever reads a clock waits for the device first, whichever it is."""
+"""Timing waits for the work on a device."""
 
 from types import SimpleNamespace
 
@@ -14,7 +14,7 @@ from vit_vs_cnn.training.callbacks import TrainingMeter
 
 
 class Queue:
-    """A device on which work takes no time to ask for, and time on a clock of its own to be done."""
+    """A simulated device with asynchronous work and a separate clock."""
 
     def __init__(self) -> None:
         self.now, self.asked, self.waited_for = 0.0, 0.0, []
@@ -41,7 +41,7 @@ def queue(request, monkeypatch):
     return queue
 
 
-def test_the_accelerator_is_waited_for_and_the_cpu_is_not(queue):
+def test_only_accelerators_are_synchronized(queue):
     synchronize("cpu")
     assert queue.waited_for == []
     synchronize(torch.device(queue.device.type, 0))
@@ -63,13 +63,13 @@ def test_the_meter_counts_seconds_of_training_and_not_of_validation(queue):
     assert meter.seconds == 7
 
 
-def test_a_latency_is_that_of_finished_work(queue):
+def test_latency_includes_unfinished_work_on_the_device(queue):
     tasks = {"quick": lambda: queue.work(2), "slow": lambda: queue.work(5)}
     seconds = cost.time_in_turns(tasks, rounds=3, warmup=1, device=queue.device.type)
     assert seconds == {"quick": [2, 2, 2], "slow": [5, 5, 5]}
 
 
 @pytest.mark.parametrize("name", ["Auto", "gpu", "meta", ""])
-def test_a_device_of_no_known_kind_is_refused_with_the_kinds_there_are(name):
+def test_an_unknown_device_is_refused_with_the_known_ones(name):
     with pytest.raises(InputError, match=f"^device: expected auto, cpu, cuda, mps, xpu, .*, got {name}$"):
         usable_device(name)

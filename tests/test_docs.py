@@ -1,4 +1,4 @@
-"""What the documentation says is there, and its commands and blocks can be read; ``test_docs_run.py`` runs them."""
+"""Links, commands and code blocks of the documentation are valid; ``test_docs_run.py`` runs them."""
 
 import ast
 import contextlib
@@ -7,6 +7,7 @@ import io
 import json
 import re
 import shlex
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -26,10 +27,10 @@ PAGES = sorted([ROOT / "README.md", ROOT / "README.zh-CN.md", *ROOT.glob("docs/*
 NOTEBOOKS = sorted(ROOT.glob("notebooks/[0-9]*.ipynb"))
 CONCEPTS = sorted(ROOT.glob("docs/concepts/*.md"))
 FENCE = re.compile(r"^```+(\w+)\n(.*?)^```+$", re.MULTILINE | re.DOTALL)
-#: A block that is run, and behind it what it printed.
+#: A code block and the output below it.
 PRINTED = re.compile(r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```$)?", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
-#: What a page writes for something of the reader's.
+#: Placeholders on pages for values of the reader.
 PLACEHOLDER = re.compile(r"^[A-Z_.:/]+$|^\[?[A-Z]|\.\.\.|^photos|^mine\.yaml$|^runs/|^model\.|NAME|X\.")
 
 
@@ -42,7 +43,7 @@ def blocks(path: Path, *languages: str) -> list[str]:
 
 
 def texts(path: Path) -> str:
-    """A page, or what a notebook says between its code, without blocks of code."""
+    """The text of a page or notebook, without code blocks."""
     text = path.read_text(encoding="utf-8")
     if path.suffix == ".ipynb":
         cells = [cell for cell in json.loads(text)["cells"] if cell["cell_type"] == "markdown"]
@@ -57,7 +58,7 @@ def anchors(path: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("path", [*PAGES, *sorted(ROOT.glob("results/*/README.md")), *NOTEBOOKS], ids=_name)
-def test_every_link_and_picture_is_there(path):
+def test_every_link_and_image_exists(path):
     lost = []
     for link in LINK.findall(texts(path)):
         if re.match(r"\w+:", link):
@@ -70,7 +71,7 @@ def test_every_link_and_picture_is_there(path):
 
 
 def commands(path: Path) -> list[list[str]]:
-    """The words of every command of a page's shell blocks; of ``console`` blocks only lines behind ``$``."""
+    """The commands in the shell blocks of a page; in ``console`` blocks, lines that begin with ``$``."""
     found = []
     for block in blocks(path, "bash", "console"):
         text = block.replace("\\\n", " ")
@@ -125,7 +126,7 @@ OURS = {"vit-vs-cnn", "python"}
 
 
 @pytest.mark.parametrize("path", PAGES, ids=_name)
-def test_every_command_of_a_page_is_one_and_takes_its_options(path):
+def test_commands_on_pages_exist_with_their_options(path):
     assert all(block.startswith("$ ") for block in blocks(path, "console"))
     for words in commands(path):
         if words[0] not in OURS:
@@ -144,7 +145,7 @@ def test_every_command_of_a_page_is_one_and_takes_its_options(path):
 
 
 @pytest.mark.parametrize("path", [path for path in PAGES if blocks(path, "yaml", "python")], ids=_name)
-def test_blocks_of_yaml_and_python_can_be_read(path):
+def test_yaml_and_python_blocks_can_be_parsed(path):
     for block in blocks(path, "yaml"):
         values = yaml.safe_load(block)
         unknown = [name for name in values if name not in {key.partition(".")[0] for key in every_setting()}]
@@ -154,7 +155,7 @@ def test_blocks_of_yaml_and_python_can_be_read(path):
 
 
 @pytest.mark.parametrize("page", [path for path in CONCEPTS if blocks(path, "python")], ids=_name)
-def test_the_blocks_of_a_concept_print_what_stands_below_them(page):
+def test_code_blocks_print_the_output_below_them(page):
     names = {"__name__": "__main__"}
     with torch.random.fork_rng(devices=[]):
         torch.set_printoptions(profile="default")
@@ -168,10 +169,28 @@ def test_the_blocks_of_a_concept_print_what_stands_below_them(page):
             torch.set_printoptions(profile="default")
 
 
-def test_a_figure_of_a_notebook_is_described_by_its_section_and_the_paragraph_before_it():
+def test_notebook_figures_get_alternative_text():
     figure, described = nodes.image(uri="8ee17347c324.png"), nodes.image(uri="filters.png", alt="filters")
     section = nodes.section("", nodes.title("", "Two heads"), nodes.paragraph("", "Side by side."), figure, described)
     page = new_document("page")
     page += section
     describe_figures(None, page, "page")
     assert (figure["alt"], described["alt"]) == ("Figure in the section Two heads. Side by side.", "filters")
+
+
+README = (ROOT / "README.md").read_text()
+HOOK = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["metadata"]["hooks"]["fancy-pypi-readme"]
+
+
+def test_the_readme_is_short():
+    assert len(README.splitlines()) < 150
+
+
+def test_links_work_on_the_package_index():
+    shown = README
+    for one in HOOK["substitutions"]:
+        shown = re.sub(one["pattern"], one["replacement"], shown)
+    links = re.findall(r"\]\(([^)]*)\)", shown)
+    assert links and all(link.startswith("https://") for link in links)
+    assert "简体中文" not in shown
+    assert "from the folder to a recommendation" in shown.lower(), "words stay where a link goes"

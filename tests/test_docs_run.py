@@ -1,10 +1,10 @@
-"""Every command of the pages is run, page by page and in order, and what stands below one is what it prints.
+"""Commands of all pages are run in order, and print the output below them.
 
     pytest -m slow tests/test_docs_run.py                       # all pages
     pytest -m slow tests/test_docs_run.py -k howto/compare    # one
 
-The Chinese pages have the same blocks (``test_translations.py``). A page is left as it is: what takes long is made
-small by options behind its commands (``SMALLER``), and what cannot be run here stands in ``NOT_RUN``.
+The Chinese pages have the same blocks (``test_translations.py``). Options are added to long commands (``SMALLER``),
+and commands that cannot be run here are in ``NOT_RUN``.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ BLOCK = re.compile(r"^(?:`{3,})(\S*) ?([^\n]*)\n(.*?)^`{3,}$", re.MULTILINE | re
 SHELL = re.compile(r"\||--trainer\.devices|--executor (ray|processes)")
 OURS = re.compile(r"^(vit-vs-cnn|python -m vit_vs_cnn|python (?=train\.py))\s*")
 
-#: What is not run: a command that matches, and why.
+#: Patterns of commands that are not run, with the reason.
 NOT_RUN = {
     r"\$ pip install": "changes the environment that the tests run in, and downloads",
     r"\$ (python -m venv|source )": "makes an environment with nothing in it",
@@ -44,7 +44,7 @@ NOT_RUN = {
 SHORT = "--protocol.budget.steps 2 --data.synthetic.test_images 100"
 CIFAR = "--data.cifar.verify_checksum false --protocol.budget.steps 1 --protocol.seeds [0]"
 NANO = "--contenders.vit.model '{name: vit_nano}' --contenders.resnet.model '{name: resnet8}'"
-#: Options that go behind each command that matches, its page and ``$`` before it: the same work on less.
+#: Options that are added to commands that match (page, ``$``, command) to reduce their work.
 SMALLER = {
     r"^(?!.*--executor).*\b(train(\.py)?|tune)\b": "--executor local",
     r"train(\.py)?( --name deeper)?( --protocol\.seeds [^-]*| --contenders\.resnet\.model [^-]*| --name duel)?$": SHORT,
@@ -64,7 +64,7 @@ SMALLER = {
     r"--executor ray": "--executor.address local --executor.resources '{CPU: 1}'",
     r"--output /shared/runs": "--output shared",
 }
-#: What a page writes for something of the reader's.
+#: Placeholders on pages for values of the reader.
 STANDS_FOR = {
     r"(cells/\w+-n\d+-s\d+-)(\.\.\.|[0-9a-f]{4}\b)": r"\1*",
     r"\bCELL\b": "runs/cifar10_cpu/cells/vit-*",
@@ -83,7 +83,7 @@ NEEDS = {
 }
 DUEL = "vit-vs-cnn train --name duel"
 REGIMES = "vit-vs-cnn train --config regimes_cpu"
-#: What a page takes for done.
+#: Commands that a page assumes to have been run.
 BEFORE = {
     "docs/concepts/locality.md": [REGIMES],
     "docs/gallery.md": [f"{REGIMES} --name locality_cpu"],
@@ -115,8 +115,8 @@ def commands(text: str) -> list[str]:
     lines = text.replace("\\\n", " ").splitlines()
     if text.startswith("$ "):
         lines = [line[2:] for line in lines if line.startswith("$ ")]
-    said = [re.sub(r"\s+#\s.*", "", line) for line in lines]
-    return [" ".join(one.split()) for line in said for one in line.split(" && ") if one]
+    output = [re.sub(r"\s+#\s.*", "", line) for line in lines]
+    return [" ".join(one.split()) for line in output for one in line.split(" && ") if one]
 
 
 def commands_of(page: Path) -> list[str]:
@@ -134,7 +134,7 @@ PAGES += [
 
 
 def of_page(table: dict[str, str], page: Path, command: str) -> list[str]:
-    """What a table has for a command of a page."""
+    """The entry of a table for a command of a page."""
     return [found for pattern, found in table.items() if re.search(pattern, f"{name_of(page)} $ {command}")]
 
 
@@ -145,10 +145,10 @@ def smaller(page: Path, command: str) -> str:
     return " ".join([command, *more])
 
 
-def normal(said: str) -> str:
-    """A text without what differs between runs and machines.
+def normal(output: str) -> str:
+    """A text without parts that differ between runs and machines.
 
-    That is numbers, hashes, folders, the better model, recommendations, warnings, and what fits into a time.
+    These are numbers, hashes, folders, the better model, recommendations, warnings, and plans for given minutes.
     """
     for pattern, sign in {
         r"\x1b\[[0-9;]*m": "",
@@ -169,23 +169,23 @@ def normal(said: str) -> str:
         r"\s+": " ",
         r"0 minutes allow a conclusion and no trend; --minutes 0 allows both": ("0 minutes allow both"),
     }.items():
-        said = re.sub(pattern, sign, said)
-    return said.strip()
+        output = re.sub(pattern, sign, output)
+    return output.strip()
 
 
-def shows(shown: str, said: str) -> bool:
-    """Whether it is in what was said; ``...`` stands for more."""
+def shows(shown: str, output: str) -> bool:
+    """True if a text is in the output; ``...`` matches any text."""
     parts = [re.escape(normal(part)) for part in shown.split("...")]
-    return re.search(".*".join(parts), normal(said)) is not None
+    return re.search(".*".join(parts), normal(output)) is not None
 
 
 def lost(tree: str) -> list[str]:
-    """The files of a folder's tree that no run here has."""
+    """Files in a printed folder tree that the runs here do not have."""
     return [name for name in re.findall(r"[\w/]+\.[a-z]{3,4}\b", tree) if not any(Path("runs").rglob(name))]
 
 
 def run(command: str, capfd: pytest.CaptureFixture[str]) -> tuple[str, str]:
-    """What a command prints, and what is wrong with it; ours run in this process, as starting one takes longest."""
+    """The output of a command and its error. Commands of the package run in this process, as starting one is slow."""
     capfd.readouterr()
     if OURS.match(command) and not SHELL.search(command):
         first, *words = shlex.split(OURS.sub("", command).replace("train.py", "train"))
@@ -195,13 +195,13 @@ def run(command: str, capfd: pytest.CaptureFixture[str]) -> tuple[str, str]:
             f'python() {{ {sys.executable} "$@"; }}\nvit-vs-cnn() {{ python -m vit_vs_cnn "$@"; }}\nset -o pipefail\n'
         )
         code = subprocess.run(["bash", "-c", ours + command], check=False).returncode
-    said = "".join(capfd.readouterr())
-    return said, f"{command}\nended with {code}:\n{said}" if code or "Traceback" in said else ""
+    output = "".join(capfd.readouterr())
+    return output, f"{command}\nended with {code}:\n{output}" if code or "Traceback" in output else ""
 
 
 @pytest.fixture
 def prepared(tmp_path, monkeypatch) -> Path:
-    """A copy of the repository, as far as pages name it, with photographs, CIFAR and weights as a reader has them."""
+    """A copy of the parts of the repository that pages use, with images, CIFAR and weights."""
     from safetensors.torch import save_file
     from timm import create_model
 
@@ -211,8 +211,8 @@ def prepared(tmp_path, monkeypatch) -> Path:
         (here / name).symlink_to(ROOT / name)
     shutil.copytree(ROOT / "results/regimes_cpu", here / "results/regimes_cpu")
     draw_photographs(here / "photos", of_each=45, side=48)
-    for drawn, called in {"cross": "cats", "disc": "dogs"}.items():
-        (here / "photos" / drawn).rename(here / "photos" / called)
+    for shape, called in {"cross": "cats", "disc": "dogs"}.items():
+        (here / "photos" / shape).rename(here / "photos" / called)
     for photo in (here / "photos").glob("*/*.JPG"):
         photo.rename(photo.with_suffix(".jpg"))
     shutil.copy(photo.with_suffix(".jpg"), here / "cat.jpg")
@@ -232,32 +232,32 @@ def prepared(tmp_path, monkeypatch) -> Path:
 @pytest.mark.slow
 @pytest.mark.filterwarnings("always")  # which commands print
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_the_commands_of_a_page_do_what_it_shows(page, prepared, capfd):
+def test_commands_of_a_page_do_what_it_shows(page, prepared, capfd):
     for library in NEEDS.get(name_of(page), ()):
         pytest.importorskip(library)
     wrong = [run(smaller(page, command), capfd)[1] for command in BEFORE.get(name_of(page), [])]
-    names, said = {"__name__": "__main__"}, ""
+    names, output = {"__name__": "__main__"}, ""
     for language, text in blocks(page):
         if language in ("bash", "console"):
             done = [run(smaller(page, one), capfd) for one in commands(text) if not of_page(NOT_RUN, page, one)]
-            said = "".join(one for one, _ in done)
+            output = "".join(one for one, _ in done)
             wrong += [one for _, one in done]
         elif language == "python" and ("docs/concepts" in name_of(page) or page.name == "README.md"):
-            said = ""  # run by test_docs.py and test_readme.py
+            output = ""  # run by test_docs.py and test_readme.py
         elif language == "python":
             with contextlib.redirect_stdout(io.StringIO()) as printed:
                 exec(compile(text, name_of(page), "exec"), names)
-            said = printed.getvalue()
+            output = printed.getvalue()
         elif text.startswith("runs/<"):
             wrong += lost(text)
-        elif language in ("text", "") and said and not shows(text, said):
-            wrong.append(f"{name_of(page)} shows\n{text}\nand what is printed is\n{said}")
+        elif language in ("text", "") and output and not shows(text, output):
+            wrong.append(f"{name_of(page)} shows\n{text}\nand what is printed is\n{output}")
     if any(wrong):
         pytest.fail("\n\n".join(filter(None, wrong)), pytrace=False)
 
 
-def test_every_row_of_the_tables_is_for_a_command_that_is_there():
-    said = [(page, command) for page in PAGES for command in commands_of(page)]
+def test_every_row_of_the_tables_is_for_a_command_on_a_page():
+    output = [(page, command) for page in PAGES for command in commands_of(page)]
     rows = [{pattern: ""} for table in (SMALLER, NOT_RUN, STANDS_FOR) for pattern in table]
-    assert [row for row in rows if not any(of_page(row, *one) for one in said)] == []
+    assert [row for row in rows if not any(of_page(row, *one) for one in output)] == []
     assert {*BEFORE, *NEEDS} <= {name_of(page) for page in PAGES}

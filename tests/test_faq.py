@@ -1,4 +1,4 @@
-"""Every error message that the page of questions explains is one that the program says."""
+"""Every error message on the page of questions is printed by the program."""
 
 import re
 import sys
@@ -29,7 +29,7 @@ class Net(nn.Module):
         return self.head(self.body(images).relu().mean((2, 3)))
 """
 
-#: What is in the message, and what has the program say it.
+#: A part of each message, and a command that prints it.
 SAID = {
     "sedes": ["train", "--protocol.sedes", "[0]"],
     "got three": ["train", "--protocol.seeds", "three"],
@@ -72,7 +72,7 @@ GIVEN = {
     "float64 values": ((IMAGES % 64) * (4.25 / 63), LABELS),
     "(16, 16, 5)": (np.zeros((40, 16, 16, 5), np.uint8), LABELS),
 }
-#: Where something is trained, or timed (test_time_plan.py), before.
+#: Messages that need training or timing before (test_time_plan.py).
 TRAINED = {
     "loss is not a number",
     "minutes 0.001",
@@ -84,7 +84,7 @@ TRAINED = {
 
 
 def explained(key: str) -> re.Pattern[str]:
-    """The message of the page that has the key, its dots standing for whatever goes there."""
+    """The message of the page that contains the key, as a pattern in which dots match any text."""
     (message,) = [one for one in MESSAGES if key in one]
     return re.compile(re.escape(message).replace(r"\.\.\.", ".*"))
 
@@ -104,20 +104,20 @@ def here(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_every_message_of_the_page_has_one_test():
+def test_every_message_of_the_page_is_tested_once():
     keys = [*SAID, *GIVEN, *TRAINED]
     assert all(explained(key) for key in keys)
     assert [one for one in MESSAGES if sum(key in one for key in keys) != 1] == []
 
 
 @pytest.mark.parametrize("key", SAID)
-def test_a_message_of_the_page_is_said(key, here, capsys):
+def test_messages_of_the_page_are_printed(key, here, capsys):
     assert main(SAID[key]) == 2
     assert explained(key).match(capsys.readouterr().err.splitlines()[-1])
 
 
 @pytest.mark.parametrize("key", GIVEN)
-def test_a_message_on_images_given_in_python_is_said(key, here):
+def test_messages_about_images_given_in_python_are_raised(key, here):
     config = {"name": "given", "protocol": {"train_sizes": [20], "budget": {"steps": 1}}}
     with pytest.raises(InputError) as error:
         vc.train(config | {"contenders": {"resnet": {"model": {"name": "resnet8"}}}}, data=GIVEN[key], quiet=True)
@@ -125,7 +125,7 @@ def test_a_message_on_images_given_in_python_is_said(key, here):
 
 
 @pytest.mark.slow
-def test_messages_after_training_are_said(here, capsys, monkeypatch):
+def test_messages_after_training_are_printed(here, capsys, monkeypatch):
     Path("mine.py").write_text(NET)
     monkeypatch.syspath_prepend(here)
 

@@ -1,4 +1,4 @@
-"""Imports point one way, and heavy or foreign libraries come in only where they belong."""
+"""Imports point in one direction, and large libraries are imported only where needed."""
 
 import ast
 import functools
@@ -7,12 +7,12 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).parents[1] / "vit_vs_cnn"
 
-#: The rooms from the ground up: a room imports from those that stand before it, and from itself.
+#: Subpackages from the lowest to the highest. Each imports from earlier ones and itself only.
 ROOMS = (
     *("attention", "statistics", "models", "data", "training", "config", "runs", "workers", "experiments", "regimes"),
     *("inspection", "comparison", "conversion", "reporting", "results", "api", "commands", "cli"),
 )
-#: Rooms that stand beside each other and know nothing of each other.
+#: Subpackages on one level, which do not import each other.
 APART = {("models", "statistics"), ("data", "attention"), ("data", "models"), ("data", "statistics")}
 EVERYWHERE = {"bounds", "console", "counter_random", "devices", "errors", "files"}
 EVERYWHERE |= {"process", "strict_yaml", "typed_values"}
@@ -66,7 +66,7 @@ def _imports(path: Path) -> set[str]:
 
 @functools.cache
 def _every_import() -> list[tuple[str, str, str]]:
-    """(file, what it imports, the file's room), of all files."""
+    """Pairs of file and imported module, with the subpackage of the file."""
     modules = {path.relative_to(PACKAGE): _imports(path) for path in sorted(PACKAGE.rglob("*.py"))}
     assert len(modules) > 100
     return [
@@ -95,7 +95,7 @@ def _is_out_of_place(place: str, room: str, library: str) -> bool:
     return room in LIBRARIES and library not in LIBRARIES[room] | STANDARD | {"vit_vs_cnn"}
 
 
-def test_libraries_come_in_where_they_belong():
+def test_libraries_are_imported_by_their_subpackages_only():
     found = [
         f"{place} imports {name}"
         for place, name, room in _every_import()
@@ -117,12 +117,12 @@ def _arrows(path: Path, modules: set[str]) -> set[str]:
     return found & modules
 
 
-def test_no_module_imports_itself_by_way_of_others():
+def test_there_are_no_circular_imports():
     paths = {_module(path): path for path in PACKAGE.rglob("*.py")}
     arrows = {module: _arrows(path, {*paths}) - {module} for module, path in paths.items()}
     graphlib.TopologicalSorter(arrows).prepare()  # raises with the circle in its message
 
 
-def test_every_room_says_what_it_is_for_in_its_first_line():
+def test_every_subpackage_has_a_docstring():
     silent = [str(path) for path in PACKAGE.rglob("__init__.py") if not ast.get_docstring(ast.parse(path.read_text()))]
     assert silent == []

@@ -48,7 +48,7 @@ def experiment(tmp_path_factory) -> Path:
     return root / "tiny"
 
 
-def _cell(experiment: Path, name: str) -> Path:
+def _run_folder(experiment: Path, name: str) -> Path:
     (folder,) = experiment.glob(f"cells/{name}-*")
     return folder
 
@@ -64,14 +64,14 @@ def _error(capsys) -> str:
 
 @pytest.fixture(scope="module")
 def inspected(experiment, tmp_path_factory):
-    """What the command writes and prints for a whole experiment, and the ledger before and after."""
+    """Files and output of the command for an experiment, and the test-set log before and after."""
     folder = tmp_path_factory.mktemp("inspected")
     (path,) = (experiment.parent / "test-sets").glob("*.jsonl")
-    ledger, printed = path.read_text(), io.StringIO()
+    log, printed = path.read_text(), io.StringIO()
     words = ("--count", 2, "--score", "--score-images", 5, "--methods", "rollout", "grad_cam")
     with contextlib.redirect_stdout(printed):
         assert _inspect(experiment, *words, "--output", folder) == 0
-    assert path.read_text() == ledger
+    assert path.read_text() == log
     return folder, " ".join(printed.getvalue().split())
 
 
@@ -89,7 +89,7 @@ def test_an_experiment_gives_an_interactive_page_figures_and_tables(inspected):
     assert 'id="explorer"' in page and "Labels are not used" in page
 
 
-def test_scores_come_with_intervals_and_with_what_has_to_be_said(inspected):
+def test_scores_have_intervals_and_caveats(inspected):
     folder, printed = inspected
     assert "integrated" not in printed and "…" not in printed
     rows = list(csv.DictReader((folder / "scores.csv").read_text().splitlines()))
@@ -111,10 +111,10 @@ def test_scores_come_with_intervals_and_with_what_has_to_be_said(inspected):
     assert "How far the maps can be trusted" in (folder / "index.html").read_text()
 
 
-def test_predictions_and_scores_on_the_pictures_are_those_of_the_network(experiment):
-    (run,) = open_networks([_cell(experiment, "vit-n120-s3")])
+def test_predictions_and_scores_in_figures_are_those_of_the_network(experiment):
+    (run,) = open_networks([_run_folder(experiment, "vit-n120-s3")])
     shown = select_images(run, ["5", "17", "2"])
-    test = run.pool().test(run.cell.seed).subset(torch.tensor([5, 17, 2]))
+    test = run.pool().test(run.run.seed).subset(torch.tensor([5, 17, 2]))
     assert torch.equal(shown.data.images, test.images)
     pixels = run.normalise(test.images)
     found = inspect_network(run, shown, ["rollout", "relevance"], grid_size=(4, 4), target_class=1)
@@ -135,10 +135,10 @@ def test_predictions_and_scores_on_the_pictures_are_those_of_the_network(experim
     assert describe_prediction(shown, found, 0) == expected
 
 
-def test_what_was_compiled_from_a_run_stands_beside_it_under_a_name_of_its_own(experiment, tmp_path):
-    trained = open_network(_cell(experiment, "resnet-n60-s3"))
+def test_a_converted_network_is_inspected_next_to_its_original(experiment, tmp_path):
+    trained = open_network(_run_folder(experiment, "resnet-n60-s3"))
     path = tmp_path / "attention.ckpt"
-    convert_to_attention(trained, {}, path, trained.pool().test(trained.cell.seed).subset(torch.arange(1)))
+    convert_to_attention(trained, {}, path, trained.pool().test(trained.run.seed).subset(torch.arange(1)))
     runs = open_networks([trained.path, path])
     assert [run.name for run in runs] == ["resnet-n60-s3", "resnet-n60-s3 (attention)"]
     assert select_methods(runs[1]) == ["grad_cam"]
@@ -148,10 +148,10 @@ def test_what_was_compiled_from_a_run_stands_beside_it_under_a_name_of_its_own(e
 
 
 @pytest.mark.parametrize("options", [{"num_heads": 4}, {"num_heads": 9, "head_dim": 2}])
-def test_errors_of_fitted_heads_are_those_of_the_outputs_of_their_layers(experiment, tmp_path, options, monkeypatch):
+def test_errors_of_fitted_heads_equal_those_measured_on_layer_outputs(experiment, tmp_path, options, monkeypatch):
     monkeypatch.setattr(head_fit, "NUM_STEPS", 60)
     monkeypatch.setattr(head_fit, "NUM_REFINING_STEPS", 3)
-    trained = open_network(_cell(experiment, "resnet-n60-s3"))
+    trained = open_network(_run_folder(experiment, "resnet-n60-s3"))
     training = trained.pool().draw(60, 3).training
     found = convert_to_attention(
         trained, options, tmp_path / "attention.ckpt", training.subset(torch.arange(1)), training
@@ -175,7 +175,7 @@ def test_errors_of_fitted_heads_are_those_of_the_outputs_of_their_layers(experim
 
 
 class Mixing(nn.Module):
-    """Looks like a Vision Transformer, and mixes its tokens by other means than torch's attention."""
+    """A network like a Vision Transformer that does not use torch's attention."""
 
     def __init__(self):
         super().__init__()
@@ -185,7 +185,7 @@ class Mixing(nn.Module):
         return self.patch_embed(images).mean(dim=(2, 3))
 
 
-def test_attention_that_cannot_be_had_is_said_where_no_method_needs_it_and_refused_where_one_does(tmp_path):
+def test_unavailable_attention_is_an_error_only_if_a_method_needs_it(tmp_path):
     one, images = inspected_run(Mixing(), "vit", tmp_path), shown()
     found = inspect_network(one, images, ["centre"], grid_size=deletion_grid([one.network], (12, 20)), target_class=1)
     assert found.target_classes.tolist() == [1] * len(images.data) != found.predicted.tolist()
@@ -202,7 +202,7 @@ def test_attention_that_cannot_be_had_is_said_where_no_method_needs_it_and_refus
         ("xcit_nano_12_p16_224", {"depth": 1, "embed_dim": 32, "num_heads": 2, "cls_attn_layers": 1}),
     ],
 )
-def test_a_network_that_gives_no_attention_weights_has_a_default_method_that_it_can_answer(tmp_path, name, options):
+def test_a_network_without_attention_weights_has_a_working_default_method(tmp_path, name, options):
     network = timm.create_model(name, img_size=(32, 32), num_classes=3, **options).eval()
     one = inspected_run(network, "vit", tmp_path)
     one = replace(one, about=CheckpointInfo({"name": name}, one.class_names, (3, 32, 32), [0.5] * 3, [0.25] * 3))
@@ -216,14 +216,14 @@ def test_images_are_sent_to_the_device_of_the_network(tmp_path):
     assert images_for(one, shown().data.images).device.type == "meta"
 
 
-def test_the_drawn_images_depend_on_the_seed_and_not_on_the_network(experiment):
-    one, other = (open_network(_cell(experiment, name)) for name in ("vit-n120-s3", "resnet-n60-s3"))
-    seen = [select_images(trained, count=7).data.sample_ids for trained in (one, other)]
-    assert seen[0] == seen[1] != select_images(one, count=7, seed=1).data.sample_ids
+def test_sampled_images_depend_on_the_seed_and_not_on_the_network(experiment):
+    one, other = (open_network(_run_folder(experiment, name)) for name in ("vit-n120-s3", "resnet-n60-s3"))
+    sampled_ids = [select_images(trained, count=7).data.sample_ids for trained in (one, other)]
+    assert sampled_ids[0] == sampled_ids[1] != select_images(one, count=7, seed=1).data.sample_ids
 
 
-def test_files_have_the_class_that_their_folder_is_named_by(experiment, tmp_path):
-    trained = open_network(_cell(experiment, "vit-n120-s3"))
+def test_files_have_the_class_of_their_folder(experiment, tmp_path):
+    trained = open_network(_run_folder(experiment, "vit-n120-s3"))
     name = trained.class_names[1]
     for place in (name, "elsewhere"):
         (tmp_path / place).mkdir()
@@ -244,7 +244,7 @@ def test_files_have_the_class_that_their_folder_is_named_by(experiment, tmp_path
 
 
 def test_images_of_the_training_set_are_counted(experiment, tmp_path):
-    (run,) = open_networks([_cell(experiment, "vit-n120-s3")])
+    (run,) = open_networks([_run_folder(experiment, "vit-n120-s3")])
     pixels = [*run.pool().draw(120, 3).training.images[:2], torch.zeros(3, 32, 32, dtype=torch.uint8)]
     for number, image in enumerate(pixels):
         Image.fromarray(image.permute(1, 2, 0).numpy()).save(tmp_path / f"{number}.png")
@@ -254,7 +254,7 @@ def test_images_of_the_training_set_are_counted(experiment, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (
             ["--methods", "rollout"],
@@ -267,7 +267,7 @@ def test_images_of_the_training_set_are_counted(experiment, tmp_path):
         (["--images", "no.png"], "no.png: no such file or folder"),
     ],
 )
-def test_what_cannot_be_done_is_one_clear_line(experiment, tmp_path, capsys, words, said):
-    assert _inspect(_cell(experiment, "resnet-n120-s3"), *words, "--output", tmp_path / "out") == 2
-    assert said in _error(capsys)
+def test_impossible_requests_are_refused_in_one_line(experiment, tmp_path, capsys, words, message):
+    assert _inspect(_run_folder(experiment, "resnet-n120-s3"), *words, "--output", tmp_path / "out") == 2
+    assert message in _error(capsys)
     assert not [*(tmp_path / "out").iterdir()]

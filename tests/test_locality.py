@@ -20,7 +20,7 @@ MEASURED = ["--count", "60", "--held-out", "24"]
 
 @pytest.fixture(scope="module")
 def experiment(tmp_path_factory) -> Path:
-    """A ResNet, a ViT of 4 x 4 patches, and the ResNet as attention that goes on training."""
+    """A ResNet, a ViT with 4 x 4 patches, and the ResNet converted to trainable attention."""
     root = tmp_path_factory.mktemp("locality")
     values = tiny_config(root)
     values["data"]["synthetic"] |= {"image_size": 16}
@@ -39,30 +39,30 @@ def experiment(tmp_path_factory) -> Path:
     return root / "tiny"
 
 
-def _cell(experiment: Path, contender: str) -> Path:
+def _run_folder(experiment: Path, contender: str) -> Path:
     return next((experiment / "cells").glob(f"{contender}-*-s3-*"))
 
 
-def test_a_compiled_network_says_the_same_and_is_a_checkpoint(experiment, capsys):
-    cell = _cell(experiment, "resnet")
-    assert main(["to-attention", str(cell)]) == 0
+def test_a_converted_network_gives_the_same_logits_and_is_a_checkpoint(experiment, capsys):
+    run = _run_folder(experiment, "resnet")
+    assert main(["to-attention", str(run)]) == 0
     printed = capsys.readouterr().out
     assert "same class                     100.00 % of 60 images" in printed
     exact = float(printed.split("float64")[0].split()[-2])
     assert exact <= 1e-10
-    compiled = open_network(cell / "checkpoints" / "attention.ckpt")
+    compiled = open_network(run / "checkpoints" / "attention.ckpt")
     assert type(compiled.network).__name__ == "AttentionNetwork"
     assert compiled.name == "resnet-n80-s3 (attention)"
-    assert main(["export", str(compiled.path), "--format", "safetensors", "--output", str(cell / "out")]) == 0
+    assert main(["export", str(compiled.path), "--format", "safetensors", "--output", str(run / "out")]) == 0
 
 
 def test_a_network_with_more_heads_is_closer_to_the_cnn(experiment, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(head_fit, "NUM_REFINING_STEPS", 3)
     monkeypatch.setattr(head_fit, "NUM_STEPS", 60)
-    cell, errors = _cell(experiment, "resnet"), {}
+    run, errors = _run_folder(experiment, "resnet"), {}
     for heads in (1, 3):
         path = tmp_path / f"heads_{heads}.ckpt"
-        assert main(["to-attention", str(cell), "--num-heads", str(heads), "--output", str(path)]) == 0
+        assert main(["to-attention", str(run), "--num-heads", str(heads), "--output", str(path)]) == 0
         printed = capsys.readouterr().out
         error, bound = map(
             float,
@@ -74,22 +74,22 @@ def test_a_network_with_more_heads_is_closer_to_the_cnn(experiment, tmp_path, ca
     assert 0 < errors[3] < errors[1]
 
 
-def test_what_has_no_convolution_is_refused_in_one_line(experiment, capsys):
-    assert main(["to-attention", str(_cell(experiment, "vit"))]) == 2
+def test_networks_without_convolutions_are_refused_in_one_line(experiment, capsys):
+    assert main(["to-attention", str(_run_folder(experiment, "vit"))]) == 2
     assert "VisionTransformer has no torch.nn.Conv2d" in capsys.readouterr().err
-    assert main(["to-attention", str(_cell(experiment, "released"))]) == 2
+    assert main(["to-attention", str(_run_folder(experiment, "released"))]) == 2
     assert "not attention/resnet8" in capsys.readouterr().err
 
 
-def test_released_networks_start_from_the_cnn_of_their_size_and_seed(experiment):
-    start = read_result(_cell(experiment, "released") / "result.json").start
+def test_trainable_conversions_start_from_the_cnn_of_their_size_and_seed(experiment):
+    start = read_result(_run_folder(experiment, "released") / "result.json").start
     assert (start.start_kind, start.start_name) == (StartKind.CONTINUED, "resnet-n80-s3")
 
 
-def test_no_image_that_a_network_is_measured_on_was_trained_on_or_is_a_test_image(experiment):
-    trained = open_network(_cell(experiment, "vit"))
+def test_networks_are_measured_on_neither_their_training_nor_test_images(experiment):
+    trained = open_network(_run_folder(experiment, "vit"))
     pool = trained.pool()
-    fitted, held_out = select_images(trained.cell, pool, count=50, held_out=30)
+    fitted, held_out = select_images(trained.run, pool, count=50, held_out=30)
     trained = set(pool.draw(80, 3).training.sample_ids)
     assert set(fitted.sample_ids) <= trained
     assert not trained & set(held_out.sample_ids)
@@ -97,8 +97,8 @@ def test_no_image_that_a_network_is_measured_on_was_trained_on_or_is_a_test_imag
     assert (len(fitted), len(held_out)) == (50, 30)
 
 
-def test_locality_of_a_cell_is_a_table_figures_and_a_page(experiment, tmp_path, capsys):
-    assert main(["locality", str(_cell(experiment, "vit")), *MEASURED, "--output", str(tmp_path)]) == 0
+def test_locality_of_a_run_is_a_table_figures_and_a_page(experiment, tmp_path, capsys):
+    assert main(["locality", str(_run_folder(experiment, "vit")), *MEASURED, "--output", str(tmp_path)]) == 0
     assert "R² 3" in capsys.readouterr().out
     for name in ("index.html", "locality.json", "figures/attention_distances.png", "figures/attention_distances.svg"):
         assert (tmp_path / name).is_file()
@@ -106,7 +106,7 @@ def test_locality_of_a_cell_is_a_table_figures_and_a_page(experiment, tmp_path, 
 
 
 @pytest.mark.slow
-def test_the_study_stands_before_beside_after(experiment, capsys):
+def test_the_study_compares_before_and_after_training(experiment, capsys):
     assert main(["locality", str(experiment), *MEASURED]) == 0
     folder = experiment / "report" / "locality"
     assert "vit,80,r2_3" in (folder / "tables" / "before_and_after.csv").read_text()
@@ -118,6 +118,6 @@ def test_the_study_stands_before_beside_after(experiment, capsys):
     assert re.search(r"vit +80 +r2_3 +- +-", capsys.readouterr().out)
 
 
-def test_a_folder_that_is_neither_is_named(tmp_path, capsys):
+def test_a_folder_that_is_neither_run_nor_experiment_is_named(tmp_path, capsys):
     assert main(["locality", str(tmp_path)]) == 2
     assert "is not the folder of a trained run" in capsys.readouterr().err

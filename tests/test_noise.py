@@ -1,4 +1,4 @@
-"""Images of noise with labels drawn at random: whatever is done with them, nothing says more than chance."""
+"""Noise images with random labels: no command reports more than chance."""
 
 import json
 import re
@@ -31,7 +31,7 @@ trainer: {{logger: false, accelerator: cpu}}
 
 @pytest.fixture(scope="module")
 def noise(tmp_path_factory):
-    """A config of a folder of noise, ready to run, and what came of it."""
+    """A config with a folder of noise images, and its results."""
     root = tmp_path_factory.mktemp("noise")
     draw = np.random.default_rng(11)
     for name in CLASSES:
@@ -60,12 +60,12 @@ def _no_more_than_chance(report: Path) -> None:
     assert lead.group(1).startswith(("None, as no model is clearly better than", "Not enough evidence to prefer"))
 
 
-def test_training_says_no_more_than_chance(noise, capsys):
+def test_training_on_noise_gives_chance_accuracy(noise, capsys):
     _no_more_than_chance(noise / "runs" / "noise" / "report")
 
 
 @pytest.mark.slow
-def test_tuning_on_noise_finds_no_network_better(noise, capsys):
+def test_tuning_on_noise_finds_no_difference(noise, capsys):
     words = ["--config", str(_config(noise)), "--name", "tuned", "--tuning.trials", "3"]
     assert main(["train", *words]) == 0
     _no_more_than_chance(noise / "runs" / "tuned" / "report")
@@ -84,7 +84,7 @@ def test_compare_shows_no_difference_on_noise(noise, capsys):
     assert pair["conclusion"] == "not enough evidence"
 
 
-def test_weights_that_have_seen_the_test_images_are_refused(noise, capsys):
+def test_weights_trained_on_test_images_are_refused(noise, capsys):
     """With other splits test images of one run are training images of the next: 80 % on random labels, once."""
     start = next((noise / "runs" / "noise" / "cells").glob("resnet-*-s0-*/checkpoints/last.ckpt"))
     words = ["--config", str(_config(noise, split=1)), "--name", "started"]

@@ -1,4 +1,4 @@
-"""Every notebook runs from top to bottom, and is committed with what its source prints."""
+"""Every notebook runs, and is committed with the output of its source."""
 
 import matplotlib.pyplot as plt
 import pytest
@@ -6,7 +6,7 @@ import pytest
 from notebooks.make import HERE, build_notebook, execute, is_current, sources
 from vit_vs_cnn.runs.record import read_result_table
 
-#: For the cell tagged "parameters" of a notebook: as much as its claims need, and no more.
+#: Values for the cell tagged "parameters": the smallest with which the claims of the notebook hold.
 SMALL = {
     "04_transformer": {"STEPS": 2, "WARM_UP_STEPS": 2, "SET_STEPS": 2, "LENGTHS": (16, 32)},
     "05_vision_transformer": {"STEPS": 2, "TRAIN_IMAGES": 40, "TEST_IMAGES": 20},
@@ -21,9 +21,9 @@ SMALL = {
         **{"PRETRAIN_IMAGES": 60, "PRETRAIN_STEPS": 1},
     },
 }
-#: What these show is shown by others, too.
+#: Notebooks whose claims other tests cover.
 SLOW = {"05_vision_transformer", "06_attention_is_convolution", "07_how_much_data", "08_where_does_it_look"}
-#: What writes pages and figures: tested elsewhere, and more than half of a small notebook's time.
+#: Functions that write pages and figures, which other tests cover and which take half of the time.
 PAGES = (*("experiment_page.write_experiment_page", "page.Page.write", "page.Page.picture"),)
 
 
@@ -37,7 +37,7 @@ def source(request):
 )
 @pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # of matplotlib, of tensors
 def test_a_notebook_runs_on_small_numbers(source, tmp_path, monkeypatch, capfd):
-    """In this process, where shapes are checked and warnings are errors."""
+    """In this process, with checked shapes and warnings as errors."""
     monkeypatch.chdir(tmp_path)
     for writer in PAGES:
         monkeypatch.setattr(f"vit_vs_cnn.reporting.{writer}", lambda *_, **__: [])
@@ -57,14 +57,14 @@ def test_a_notebook_runs_on_small_numbers(source, tmp_path, monkeypatch, capfd):
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of jupyter's own machinery
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of Jupyter's internals
 def test_a_notebook_runs_in_a_kernel(source, tmp_path):
     notebook = execute(source, tmp_path, SMALL.get(source.stem))
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
     assert not any(output.output_type == "error" or output.get("name") == "stderr" for output in outputs)
 
 
-def test_a_notebook_is_committed_as_its_source_says_and_names_no_machine(source):
+def test_a_notebook_matches_its_source_and_names_no_machine(source):
     path = source.with_suffix(".ipynb")
     assert is_current(source), f"python -m notebooks.make {source.stem}"
     text = path.read_text()
@@ -72,7 +72,7 @@ def test_a_notebook_is_committed_as_its_source_says_and_names_no_machine(source)
     assert "/home/" not in text
 
 
-def test_the_accuracies_written_into_a_notebook_are_those_recorded():
+def test_accuracies_in_notebooks_equal_the_recorded_ones():
     cells = [
         cell.source for cell in build_notebook(HERE / "07_how_much_data.py").cells if "RECORDED = {" in cell.source
     ]

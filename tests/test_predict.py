@@ -1,4 +1,4 @@
-"""``predict``: what it says of pictures is what training would see of them, calibrated, and row by row in any file."""
+"""``predict`` preprocesses images as in training, and writes calibrated probabilities to files."""
 
 import csv
 import io
@@ -30,18 +30,18 @@ pytestmark = pytest.mark.filterwarnings("always:.*could not be read:UserWarning"
 
 
 @pytest.fixture(scope="module")
-def cell(trained_once):
+def run(trained_once):
     return next((trained_once / "cells").glob("vit-n120-s3-*"))
 
 
 @pytest.fixture(scope="module")
-def vit(cell):
-    return vc.load(cell)
+def vit(run):
+    return vc.load(run)
 
 
 @pytest.fixture(scope="module")
 def photos(tmp_path_factory):
-    """Seven pictures, two of them below, one that is none, and what is not to be listed."""
+    """Seven image files, two of them in subfolders and one damaged, and other files."""
     folder = tmp_path_factory.mktemp("photos")
     (folder / "b").mkdir()
     rng = np.random.default_rng(3)
@@ -60,18 +60,18 @@ def _read_csv(path):
     return list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
 
 
-def test_a_finished_cell_keeps_the_temperature_of_its_validation_images(cell, vit):
-    temperature = read_result(cell / "result.json").scores.temperature
+def test_a_finished_run_has_the_temperature_of_its_validation_images(run, vit):
+    temperature = read_result(run / "result.json").scores.temperature
     held = vit.pool().draw(120, 3).validation
-    said = predict(vit.network, held, vit.normalise)
-    assert temperature == pytest.approx(fit_temperature(said.logits, held.labels), rel=1e-3)
+    predictions = predict(vit.network, held, vit.normalise)
+    assert temperature == pytest.approx(fit_temperature(predictions.logits, held.labels), rel=1e-3)
     assert vit.held_out.to_dict() == {"temperature": temperature, "validation_images": 30}
 
 
-def test_few_usual_images_are_flagged_and_the_threshold_is_that_of_validation(vit):
-    drawn = vit.pool().draw(120, 3)
-    of_training = np.mean(vit.predict(drawn.training.images).is_out_of_distribution)
-    of_validation = vit.predict(drawn.validation.images)
+def test_few_in_distribution_images_are_flagged_by_the_validation_threshold(vit):
+    run_images = vit.pool().draw(120, 3)
+    of_training = np.mean(vit.predict(run_images.training.images).is_out_of_distribution)
+    of_validation = vit.predict(run_images.validation.images)
     assert of_training < 0.2
     assert of_validation.ood_scores.max() == pytest.approx(1, abs=1e-3)  # of 30 images
 
@@ -84,22 +84,22 @@ def test_noise_and_blank_images_are_flagged(trained_once, contender, kind):
 
 
 def test_score_that_does_not_separate_noise_is_not_offered(vit, monkeypatch):
-    drawn = vit.pool().draw(120, 3)
+    run_images = vit.pool().draw(120, 3)
     classifier = find_classifier(vit.network, 10)
 
     def answers(images):
         return predict(vit.network, images, vit.normalise, classifier=classifier)
 
-    assert fit_on_validation(answers, drawn)[1].out_of_distribution is not None
-    monkeypatch.setattr(held_out, "unlike_images", lambda _: {"usual": drawn.training.images[:40]})
-    assert fit_on_validation(answers, drawn)[1].out_of_distribution is None
+    assert fit_on_validation(answers, run_images)[1].out_of_distribution is not None
+    monkeypatch.setattr(held_out, "unlike_images", lambda _: {"usual": run_images.training.images[:40]})
+    assert fit_on_validation(answers, run_images)[1].out_of_distribution is None
 
 
 @pytest.mark.parametrize("other", ["checkpoint", "result", "none", "half"])
-def test_what_is_not_of_these_weights_or_cannot_be_read_is_not_used(cell, tmp_path, other):
-    shutil.copytree(cell, tmp_path / "cell")
-    path, kept = tmp_path / "cell" / "checkpoints" / "last.ckpt", tmp_path / "cell" / "out_of_distribution.npz"
-    result = read_result(cell / "result.json")
+def test_stored_values_of_other_weights_or_damaged_ones_are_not_used(run, tmp_path, other):
+    shutil.copytree(run, tmp_path / "cell")
+    path, stored = tmp_path / "cell" / "checkpoints" / "last.ckpt", tmp_path / "cell" / "out_of_distribution.npz"
+    result = read_result(run / "result.json")
     if other == "checkpoint":
         contents = torch.load(path, weights_only=True)
         for name, value in contents["state_dict"].items():
@@ -109,18 +109,18 @@ def test_what_is_not_of_these_weights_or_cannot_be_read_is_not_used(cell, tmp_pa
     elif other == "result":  # too few validation images to fit one
         result = changed(result, temperature=None)
     elif other == "none":
-        kept.unlink()
+        stored.unlink()
     else:
-        kept.write_bytes(kept.read_bytes()[:500])
+        stored.write_bytes(stored.read_bytes()[:500])
     (tmp_path / "cell" / "result.json").write_text(result.to_json())
     network = vc.load(path)
-    said = network.predict(np.zeros((32, 32, 3), np.uint8))
-    assert said.is_out_of_distribution == [None] and "a score that separates noise" in said.lines[-2]
+    predictions = network.predict(np.zeros((32, 32, 3), np.uint8))
+    assert predictions.is_out_of_distribution == [None] and "a score that separates noise" in predictions.lines[-2]
     assert (network.held_out.temperature is None) == (other in ("checkpoint", "result"))
-    assert ("not calibrated" in said.lines[-1]) == (other in ("checkpoint", "result"))
+    assert ("not calibrated" in predictions.lines[-1]) == (other in ("checkpoint", "result"))
 
 
-def test_an_exported_network_says_the_same(vit, tmp_path, photos):
+def test_an_exported_network_gives_the_same_predictions(vit, tmp_path, photos):
     pytest.importorskip("safetensors")
     vc.export(vit.path, format=["safetensors"], output=tmp_path)
     exported = vc.load(tmp_path / "model.safetensors")
@@ -130,7 +130,7 @@ def test_an_exported_network_says_the_same(vit, tmp_path, photos):
     np.testing.assert_allclose(one.ood_scores, other.ood_scores)
 
 
-def test_a_name_that_is_no_utf_8_is_read_and_written(photos, tmp_path, vit):
+def test_file_names_that_are_not_utf_8_are_read_and_written(photos, tmp_path, vit):
     name = os.fsencode(tmp_path) + b"/caf\xe9.png"
     try:
         shutil.copy(photos / "a.png", name)
@@ -139,26 +139,26 @@ def test_a_name_that_is_no_utf_8_is_read_and_written(photos, tmp_path, vit):
     found = vc.predict(vit.path, tmp_path, output=tmp_path / "out.csv", quiet=True)
     assert len(found) == 1
     assert _read_csv(tmp_path / "out.csv")[0]["image"].endswith("caf\\xe9.png")
-    seen = vc.inspect(vit.path, images=[tmp_path], output=tmp_path / "seen", quiet=True)
-    assert "\\xe9.png" in (tmp_path / "seen" / "index.html").read_text(encoding="utf-8"), seen
+    inspection = vc.inspect(vit.path, images=[tmp_path], output=tmp_path / "seen", quiet=True)
+    assert "\\xe9.png" in (tmp_path / "seen" / "index.html").read_text(encoding="utf-8"), inspection
 
 
 @pytest.mark.parametrize("mode", ["L", "RGBA", "CMYK", "I;16"])
-def test_predict_sees_the_bytes_that_training_sees_and_their_luminance_for_a_grey_network(mode, tmp_path):
+def test_predict_preprocesses_images_as_in_training_also_in_gray(mode, tmp_path):
     values = np.random.default_rng(7).integers(0, 256, (29, 41, 3), dtype=np.uint8)
     deep = Image.fromarray(values[..., 0].astype(np.uint16) * 257)
     (deep if mode == "I;16" else Image.fromarray(values).convert(mode)).save(tmp_path / "one.tiff")
     files = find_input_files([tmp_path])
     for resize in ("crop", "squash", "pad"):
         trained = torch.from_numpy(decode_image(tmp_path / "one.tiff", 13, resize))
-        ((_, seen),) = next(decode_batches(files, (3, 13, 13), resize))
-        assert torch.equal(seen, trained)
+        ((_, inspection),) = next(decode_batches(files, (3, 13, 13), resize))
+        assert torch.equal(inspection, trained)
         ((_, grey),) = next(decode_batches(files, (1, 13, 13), resize))
         expected = Image.fromarray(trained.permute(1, 2, 0).numpy()).convert("L")
         np.testing.assert_array_equal(grey[0], np.asarray(expected))
 
 
-def test_the_command_writes_a_row_for_each_picture_and_tells_those_that_cannot_be_read(vit, photos, tmp_path, capsys):
+def test_the_command_writes_one_row_for_each_image_and_reports_unreadable_ones(vit, photos, tmp_path, capsys):
     words = ["predict", str(vit.path), str(photos), "--output", str(tmp_path / "new" / "out.csv"), "--top", "3"]
     assert main(words) == 0
     printed = capsys.readouterr()
@@ -166,8 +166,8 @@ def test_the_command_writes_a_row_for_each_picture_and_tells_those_that_cannot_b
     assert [row["image"] for row in rows] == [str(photos / name) for name in ORDER]
     classes = "predicted probability class_2 probability_2 class_3 probability_3".split()
     assert [*rows[0]] == ["image", *classes, "ood_score", "is_out_of_distribution", "error"]
-    said = vit.predict(photos, top=3)
-    for row, expected in zip(rows, said.rows(), strict=True):
+    predictions = vit.predict(photos, top=3)
+    for row, expected in zip(rows, predictions.rows(), strict=True):
         if row["error"]:
             assert (row["predicted"], row["is_out_of_distribution"]) == ("", "") and "no image" in row["error"]
             continue
@@ -194,8 +194,8 @@ def test_without_an_output_the_table_and_the_json_are_printed(vit, photos, capsy
     assert "broken.jpg" in printed and "of 30 validation images" in printed
     assert f"in {photos}/" in printed and f"{photos}/a.png" not in printed
     assert main(["predict", str(vit.path), str(photos / "a.png"), "--json", "--quiet"]) == 0
-    said = json.loads(capsys.readouterr().out)
-    assert said["temperature"] == vit.held_out.temperature and len(said["pictures"]) == 1
+    predictions = json.loads(capsys.readouterr().out)
+    assert predictions["temperature"] == vit.held_out.temperature and len(predictions["pictures"]) == 1
 
 
 def test_most_accurate_model_of_an_experiment_predicts_unless_one_is_named(trained_once, photos, capsys):
@@ -221,7 +221,7 @@ def test_a_model_of_timm_predicts_the_classes_of_an_experiment_with_weights_only
 
 
 @pytest.mark.parametrize(
-    ("words", "says"),
+    ("words", "message"),
     [
         ([], "PATH is missing"),
         (["{photos}/nowhere.png"], "nowhere.png: no such file or folder"),
@@ -231,15 +231,15 @@ def test_a_model_of_timm_predicts_the_classes_of_an_experiment_with_weights_only
         (["{photos}", "--output", "out.xls"], "out.xls: it must end in .csv or .jsonl"),
     ],
 )
-def test_what_cannot_be_is_one_line(vit, photos, words, says, tmp_path, monkeypatch, capsys):
+def test_impossible_requests_are_refused_in_one_line(vit, photos, words, message, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["predict", str(vit.path), *(word.format(photos=photos) for word in words), "--quiet"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert says in line
+    assert message in line
     assert os.listdir(tmp_path) == []
 
 
-def test_a_stop_leaves_no_file_and_is_told_in_one_line(vit, photos, tmp_path, monkeypatch, capsys):
+def test_a_stop_leaves_no_file_and_is_reported_in_one_line(vit, photos, tmp_path, monkeypatch, capsys):
     def stopped(*_):
         raise KeyboardInterrupt
 

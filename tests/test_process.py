@@ -19,7 +19,7 @@ from vit_vs_cnn.workers import supervisor
 
 
 def _state() -> dict[str, object]:
-    """What of the process other code depends on."""
+    """The state of the process that other code depends on."""
     return {
         "random": random.getstate(),
         "numpy": [str(part) for part in np.random.get_state()],
@@ -34,7 +34,7 @@ def _state() -> dict[str, object]:
 
 
 @pytest.mark.parametrize("others", [True, False])
-def test_a_call_from_python_leaves_the_process_as_it_was(tmp_path, trained_once, monkeypatch, others):
+def test_a_call_from_python_does_not_change_the_process(tmp_path, trained_once, monkeypatch, others):
     monkeypatch.setattr(supervisor, "keep_freed_memory", lambda: pytest.fail("the allocator was changed"))
     if others:
         calls = [lambda: vc.load(trained_once, "vit"), lambda: vc.status(trained_once), lambda: vc.report(trained_once)]

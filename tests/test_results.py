@@ -1,4 +1,4 @@
-"""The records in results/ can be read, and the documents contain what ``report`` prints of them."""
+"""Records in results/ can be read, and documents contain the output of ``report``."""
 
 import functools
 import json
@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
 TABLES = sorted(RESULTS.rglob("results.csv"))
 CONFIGS = sorted({*RESULTS.rglob("experiment.yaml"), *RESULTS.glob("*/tuning/*.yaml")})
-#: What ``report`` prints below the table of runs is in a document between these lines.
+#: Marks around the output of ``report`` in a document.
 BLOCK = re.compile(r"<!-- vit-vs-cnn report (\S+) -->\n```text\n(.*?)\n```\n<!-- end -->", re.DOTALL)
 #: Documents and the records that they quote.
 QUOTES = [
@@ -49,7 +49,7 @@ def find_analysis(record: Path) -> Analysis:
 
 
 def block_of(record: str) -> str:
-    """What ``report`` prints below the table of runs."""
+    """The output of ``report`` below the table of runs."""
     return str(write_answer(find_analysis(ROOT / record)))
 
 
@@ -86,7 +86,7 @@ def test_a_readme_has_the_near_duplicates_of_its_report(path):
         assert min(float(row["difference, points"]) for row in rows) == -float(most[1])
 
 
-def test_the_recorded_comparison_has_the_figures_of_its_json_and_the_sign_of_its_pair():
+def test_the_recorded_comparison_matches_its_json():
     folder = RESULTS / "compare_cifar10"
     found = json.loads((folder / "comparison.json").read_text())
     readme = (folder / "README.md").read_text()
@@ -98,12 +98,12 @@ def test_the_recorded_comparison_has_the_figures_of_its_json_and_the_sign_of_its
     assert f"only {' and '.join(different)} differs at p < 0.05" in " ".join(readme.split())
 
 
-def test_the_maps_over_seeds_are_those_of_the_recorded_scores():
+def test_maps_over_seeds_match_the_recorded_scores():
     readme = (RESULTS / "inspect" / "README.md").read_text()
     blocks = re.findall(r"<!-- benchmarks.maps (\S+) -->\n(.*?)\n<!-- end -->", readme, re.DOTALL)
     assert {place for place, _ in blocks} == {f"results/inspect/{name}/scores.csv" for name in ("ladder", "surface")}
-    for place, told in blocks:
-        assert told == maps.table_of(maps.over_seeds(RESULTS.parent / place))
+    for place, expected_table in blocks:
+        assert expected_table == maps.table_of(maps.over_seeds(RESULTS.parent / place))
 
 
 def test_the_command_prints_the_answer_of_a_table(capsys):
@@ -116,36 +116,36 @@ def test_the_command_prints_the_answer_of_a_table(capsys):
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
         ("", "the table has no runs"),
         ("contender\nvit\n", "line 2: run: has to be given"),
         ("a,b\n1,2\n", "line 2: a: there is no such column"),
     ],
 )
-def test_a_table_that_is_none_is_refused_in_one_line(tmp_path, text, says):
+def test_a_file_that_is_not_a_table_is_refused_in_one_line(tmp_path, text, message):
     path = tmp_path / "results.csv"
     path.write_text(text)
-    with pytest.raises(InputError, match=says):
+    with pytest.raises(InputError, match=message):
         read_result_table(path)
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "says"),
+    ("old", "new", "message"),
     [
         (",500,0,", ",many,0,", "line 2: train_size: expected a whole number, got many"),
         (",500,0,", ",0,0,", "line 2: train_size 0 must be at least 1"),
         ("\n", ",\n", "line 2: more cells than there are columns"),
     ],
 )
-def test_a_row_that_is_none_is_named_with_its_line(tmp_path, old, new, says):
+def test_an_invalid_row_is_named_with_its_line(tmp_path, old, new, message):
     header, rows = (RESULTS / "cifar10_cpu" / "results.csv").read_text().split("\n", 1)
     (tmp_path / "results.csv").write_text(f"{header}\n{rows.replace(old, new, 1)}", encoding="utf-8-sig")
-    with pytest.raises(InputError, match=says):
+    with pytest.raises(InputError, match=message):
         read_result_table(tmp_path / "results.csv")
 
 
-def test_differences_of_augmentations_are_those_of_the_report():
+def test_differences_of_augmentations_match_the_report():
     folder = RESULTS / "augmentation_cpu"
     table = comparison_table(find_analysis(folder))
     rows = [dict(zip(table.columns, map(str, row), strict=True)) for row in table.rows]
@@ -153,7 +153,7 @@ def test_differences_of_augmentations_are_those_of_the_report():
         r["better"], r["worse"] = (r[side].lower().replace("-", "_") for side in ("better", "worse"))
     found = {frozenset((r["better"], r["worse"], r["training images"].replace(",", ""))): r for r in rows}
 
-    def told(n: str, first: str, second: str) -> str:
+    def expected_table(n: str, first: str, second: str) -> str:
         row = found[frozenset((first, second, n))]
         ends = [float(row[name]) for name in ("points", "from", "to")]
         if row["better"] != first:
@@ -163,8 +163,8 @@ def test_differences_of_augmentations_are_those_of_the_report():
     readme, sizes = (folder / "README.md").read_text(), ("1000", "5000", "50000")
     for name, title in (("resnet", "ResNet-8"), ("vit", "ViT nano"), ("cct", "CCT-2/3x2")):
         for n in sizes:
-            gains = told(n, name, f"{name}_none"), told(n, f"{name}_strong", name)
+            gains = expected_table(n, name, f"{name}_none"), expected_table(n, f"{name}_strong", name)
             assert f"| {title} | {int(n):,} | {' | '.join(gains)} |" in readme
     for n in sizes:
-        leads = (told(n, f"resnet{kind}", f"vit{kind}") for kind in ("_none", "", "_strong"))
+        leads = (expected_table(n, f"resnet{kind}", f"vit{kind}") for kind in ("_none", "", "_strong"))
         assert f"| n = {int(n):,} | {' | '.join(leads)} |" in readme

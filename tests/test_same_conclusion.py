@@ -22,49 +22,49 @@ SHARES = {"vit": 0.35, "resnet": 0.8, "small": 0.37}
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory) -> Path:
-    """Three contenders and three seeds whose answers are made up: networks of three steps answer all alike."""
+    """Three contenders and three seeds with made-up predictions, as networks of three steps predict one class."""
     root = tmp_path_factory.mktemp("trained")
     protocol = {"train_sizes": [120], "seeds": list(SEEDS), "budget": {"steps": 2}, "batch_size": 14}
     contenders = tiny_config(root)["contenders"]
     contenders["small"] = {"model": {"name": "resnet8", "width": 4}}
     run_quietly(tiny_experiment(root, protocol=protocol, contenders=contenders, execution={}))
-    for cell in (root / "tiny" / "cells").iterdir():
-        _make_up(cell)
+    for run in (root / "tiny" / "cells").iterdir():
+        _make_up(run)
     return root / "tiny"
 
 
-def _make_up(cell: Path) -> None:
-    """Answers that find the same images hard whoever gives them, some by each seed and network alone."""
-    contender, _, seed = cell.name.split("-")[:3]
-    labels = Predictions.load(cell / "predictions.npz").labels
+def _make_up(run: Path) -> None:
+    """Predictions with errors shared by all networks, and further ones by seed and network."""
+    contender, _, seed = run.name.split("-")[:3]
+    labels = Predictions.load(run / "predictions.npz").labels
     rng = np.random.default_rng([int(seed[1:]), *contender.encode()])
     count = len(labels)
     score = np.random.default_rng(0).random(count) + rng.normal(0, 0.08, count)
     right = torch.from_numpy(score < SHARES[contender] + rng.normal(0, 0.01))
-    _replace_answers(cell, torch.where(right, labels, (labels + 1) % 10))
+    _replace_answers(run, torch.where(right, labels, (labels + 1) % 10))
 
 
-def _replace_answers(cell: Path, answers: torch.Tensor) -> None:
-    """Give a run other answers, and the accuracy that they have."""
-    before, result = Predictions.load(cell / "predictions.npz"), read_result(cell / "result.json")
+def _replace_answers(run: Path, answers: torch.Tensor) -> None:
+    """Replace the predictions of a run, and its accuracy accordingly."""
+    before, result = Predictions.load(run / "predictions.npz"), read_result(run / "result.json")
     made_up = Predictions.from_logits(
         torch.nn.functional.one_hot(answers, 10).float(), before.labels, before.sample_ids
     )
-    made_up.save(cell / "predictions.npz", of=f"{result.weights} {result.test_set}")
+    made_up.save(run / "predictions.npz", of=f"{result.weights} {result.test_set}")
     accuracy = float((answers == before.labels).double().mean())
-    (cell / "result.json").write_text(changed(result, accuracy=accuracy).to_json())
+    (run / "result.json").write_text(changed(result, accuracy=accuracy).to_json())
 
 
-def _kept(experiment: Path, folder: Path, keep) -> Path:
-    """A copy of an experiment with some of its cells, in another order."""
+def _stored(experiment: Path, folder: Path, keep) -> Path:
+    """A copy of an experiment with some of its runs in another order."""
     shutil.copytree(experiment, folder)
     shutil.copytree(experiment.parent / "test-sets", folder.parent / "test-sets", dirs_exist_ok=True)
     grid = json.loads((folder / "grid.json").read_text())
     names = [n for n in grid if keep(*n.split("-")[:3:2])]
     (folder / "grid.json").write_text(json.dumps({name: grid[name] for name in names[::-1]}))
-    for cell in (folder / "cells").iterdir():
-        if cell.name not in names:
-            shutil.rmtree(cell)
+    for run in (folder / "cells").iterdir():
+        if run.name not in names:
+            shutil.rmtree(run)
     return folder
 
 
@@ -107,7 +107,7 @@ def _assert_same(compared: dict, reported: dict) -> None:
 
 
 def test_three_contenders_over_three_seeds(trained, tmp_path, capsys):
-    compared, reported = _both(_kept(trained, tmp_path / "all", lambda *_: True), capsys)
+    compared, reported = _both(_stored(trained, tmp_path / "all", lambda *_: True), capsys)
     _assert_same(compared, reported)
     conclusions = {pair: texts["conclusion"] for pair, (_, texts) in compared.items()}
     assert conclusions["resnet", "vit"] == "significantly better"
@@ -115,8 +115,8 @@ def test_three_contenders_over_three_seeds(trained, tmp_path, capsys):
     assert sorted(texts["adjusted_for"] for _, texts in compared.values()) == [1, 2, 2]  # one is the primary comparison
 
 
-def test_two_contenders_and_a_cell_that_is_missing(trained, tmp_path, capsys):
-    folder = _kept(trained, tmp_path / "some", lambda c, s: c != "small" and (c, s) != ("vit", "s5"))
+def test_two_contenders_and_a_missing_run(trained, tmp_path, capsys):
+    folder = _stored(trained, tmp_path / "some", lambda c, s: c != "small" and (c, s) != ("vit", "s5"))
     compared, reported = _both(folder, capsys)
     _assert_same(compared, reported)
     ((_, texts),) = compared.values()
@@ -124,29 +124,29 @@ def test_two_contenders_and_a_cell_that_is_missing(trained, tmp_path, capsys):
 
 
 def test_every_table_opens_with_the_most_frequent_class_and_a_constant_network_is_named(trained, tmp_path, capsys):
-    """A network that says one class of every image has the accuracy of that class, and nothing else to show."""
-    folder = _kept(trained, tmp_path / "constant", lambda c, s: c != "small" and s != "s5")
-    (cell,) = folder.glob("cells/vit-n120-s3-*")
-    labels = Predictions.load(cell / "predictions.npz").labels
-    _replace_answers(cell, torch.full_like(labels, int(labels.mode().values)))
+    """A network that predicts one class has the accuracy of always predicting that class."""
+    folder = _stored(trained, tmp_path / "constant", lambda c, s: c != "small" and s != "s5")
+    (run,) = folder.glob("cells/vit-n120-s3-*")
+    labels = Predictions.load(run / "predictions.npz").labels
+    _replace_answers(run, torch.full_like(labels, int(labels.mode().values)))
     share = float(labels.bincount().max() / len(labels))
-    told = f"1 of the {len(labels.unique())} classes that occur"
+    message = f"1 of the {len(labels.unique())} classes that occur"
     first = f"{100 * share:.1f}"
 
     assert main(["report", str(folder)]) == 0
     printed = capsys.readouterr().out
     assert "always the most" in printed and first in printed
-    assert f"Warning: vit-n120-s3 predicts {told}" in " ".join(printed.split())
+    assert f"Warning: vit-n120-s3 predicts {message}" in " ".join(printed.split())
     report = folder / "report"
     assert (report / "tables" / "accuracies.csv").read_text().splitlines()[1].startswith(f",{MAJORITY},{first},")
     assert json.loads((report / "analysis.json").read_text())["chance"] == pytest.approx(share)
-    assert all(word in (report / "index.html").read_text() for word in (MAJORITY, told))
+    assert all(word in (report / "index.html").read_text() for word in (MAJORITY, message))
 
     out = tmp_path / "out"
     assert main(["compare", str(folder), "--parts", "accuracy", "--output", str(out)]) == 0
     printed = " ".join(capsys.readouterr().out.split())
     assert "always the" in printed and f" {first} " in printed
-    assert f"vit-s3 predicts {told}" in printed
+    assert f"vit-s3 predicts {message}" in printed
     assert (out / "tables" / "accuracy.csv").read_text().splitlines()[1] == f"{MAJORITY},,{first},,,"
     assert json.loads((out / "comparison.json").read_text())["accuracy"]["majority"] == pytest.approx(share)
-    assert all(word in (out / "index.html").read_text() for word in (MAJORITY, told))
+    assert all(word in (out / "index.html").read_text() for word in (MAJORITY, message))

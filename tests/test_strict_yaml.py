@@ -15,7 +15,7 @@ BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
         ("a: 1\nb: 2\na: 3", "'a' occurs twice"),
         ("a: {b: 1, c: {d: 1, d: 2}}", "'d' occurs twice"),
@@ -38,17 +38,17 @@ BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
         ("? [1, 2]\n: 3", "is not YAML"),
     ],
 )
-def test_what_no_config_can_hold_is_told_in_one_line_and_soon(text, says):
+def test_impossible_configs_are_refused_quickly_in_one_line(text, message):
     began = time.perf_counter()
     with pytest.raises(InputError) as caught:
         read_yaml(text, location="it.yaml")
-    assert says in str(caught.value)
+    assert message in str(caught.value)
     assert str(caught.value).startswith("it.yaml")
     assert "\n" not in str(caught.value)
     assert time.perf_counter() - began < 20
 
 
-def test_a_merge_of_two_mappings_is_no_name_that_stands_twice():
+def test_a_merge_key_is_not_a_repeated_name():
     assert read_yaml("base: &b {x: 1}\nover: {<<: *b, y: 2}", location="it")["over"] == {"x": 1, "y": 2}
 
 
@@ -57,14 +57,14 @@ def test_a_date_is_a_text_and_a_power_of_ten_a_number():
     assert read_yaml("name: 2026-11-22\nlr: 1e-3\nflops: 1.5e13\nversion: 1e", location="it") == values
 
 
-def test_the_bounds_themselves_are_allowed():
+def test_bounds_are_inclusive():
     nested = 1
     for _ in range(MAX_LEVELS):
         nested = [nested]
     check_plain({"a": nested[0], "b": LARGEST, "c": -LARGEST, 500: None}, location="it")
 
 
-def test_what_python_has_besides_becomes_what_a_config_has():
+def test_python_values_become_plain_values():
     given = {
         "a": range(3),
         "b": (np.int64(2), np.float32(0.5)),

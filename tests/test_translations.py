@@ -1,4 +1,4 @@
-"""A page in Chinese says what the English one says now: same formulas, numbers, code, and links to Chinese pages."""
+"""Chinese pages have the formulas, numbers and code of the English ones, and links to Chinese pages."""
 
 import re
 from collections import Counter
@@ -22,33 +22,33 @@ def numbers(text: str) -> Counter[str]:
 
 
 def code(text: str) -> list[tuple[str, str]]:
-    """Blocks without what they say in words: comments, captions, and what stands beside a path."""
+    """Blocks without their words: comments, captions and descriptions of paths."""
     blocks = []
     for language, body in FENCE.findall(text):
-        said = r"(?m)(?<=\S) {2,}\S.*$" if "runs/<" in body else r"(?m) *# .*$|^:caption:.*$"
-        blocks.append((language, re.sub(said, "", body)))
+        pattern = r"(?m)(?<=\S) {2,}\S.*$" if "runs/<" in body else r"(?m) *# .*$|^:caption:.*$"
+        blocks.append((language, re.sub(pattern, "", body)))
     return blocks
 
 
 def names(text: str) -> Counter[str]:
-    """What is written as code in a text: commands, settings, references."""
+    """The parts of a text that are formatted as code: commands, settings, references."""
     return Counter(re.findall(r"`([^`\n]+)`", FENCE.sub("", text)))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 @pytest.mark.parametrize("part", [formulas, numbers, code, names], ids=lambda part: part.__name__)
-def test_both_have_the_same(page, part):
+def test_both_languages_have_the_same_structure(page, part):
     ours, theirs = part(page.read_text(encoding="utf-8")), part(PAGES[page].read_text(encoding="utf-8"))
     if isinstance(ours, Counter):
         assert (ours - theirs, theirs - ours) == (Counter(), Counter()), "only in Chinese, only in English"
     assert ours == theirs
 
 
-def test_no_page_lags_behind():
+def test_translations_are_up_to_date():
     assert "\n".join(outdated_pages()) == ""
 
 
-def test_a_page_links_to_chinese_pages_where_there_are_any():
+def test_chinese_pages_link_to_chinese_pages():
     theirs = {source: page for page, source in PAGES.items()}
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
@@ -57,6 +57,6 @@ def test_a_page_links_to_chinese_pages_where_there_are_any():
             assert target not in theirs or target == PAGES[page], f"{page}: {link} has a Chinese version"
 
 
-def test_a_search_finds_words_inside_a_run_of_characters():
+def test_the_search_finds_words_within_chinese_text():
     words = SearchBoth({}).split("多头注意力 heads 与 ViT模型")
     assert words == ["多头", "头注", "注意", "意力", "heads", "与", "ViT", "模型"]

@@ -1,4 +1,4 @@
-"""A file that was trained elsewhere is data: whatever it names, looking at it imports nothing and makes nothing."""
+"""Untrusted files are data: opening them imports no module and creates no object that they name."""
 
 import contextlib
 import copy
@@ -23,7 +23,7 @@ from vit_vs_cnn.training.checkpoints import read_checkpoint
 
 KINDS = ("call", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("import", "text", "name")))
 COMMANDS = ("inspect", "compare", "locality", "export", "to-attention")
-#: Places in an experiment where jsonargparse would make an object of what looks like one.
+#: Settings of an experiment for which jsonargparse would create an object.
 PLACES = (
     "contenders.vit.model",
     "contenders.vit.model.position",
@@ -62,7 +62,7 @@ PLACES = (
 
 
 class Marked:
-    """Where a hostile spec leaves its mark, and the specs."""
+    """The file that a hostile class writes, and specs that name the class."""
 
     def __init__(self, folder: Path) -> None:
         self.mark = folder / "executed"
@@ -77,7 +77,7 @@ class Marked:
 
 @pytest.fixture
 def marked(tmp_path, monkeypatch) -> Iterator[Marked]:
-    """A module on the path that tells when it is imported; nothing may have left its mark in the end."""
+    """A module that leaves a file when it is imported. At the end there must be none."""
     monkeypatch.syspath_prepend(tmp_path)
     one = Marked(tmp_path)
     yield one
@@ -87,13 +87,13 @@ def marked(tmp_path, monkeypatch) -> Iterator[Marked]:
 
 @pytest.fixture(scope="module")
 def trained(trained_once) -> Path:
-    """The folder of a finished cell of a ViT."""
-    (cell,) = trained_once.glob("cells/vit-n120-s3-*")
-    return cell
+    """The folder of a finished run of a ViT."""
+    (run,) = trained_once.glob("cells/vit-n120-s3-*")
+    return run
 
 
 def _put(values: dict[str, Any], place: str, spec: Any) -> dict[str, Any]:
-    """The values with a spec at a dotted place; in a list where the place takes several."""
+    """Values with a spec at a dotted name, in a list if the setting takes several."""
     values = copy.deepcopy(values)
     *levels, last = place.split(".")
     here = values
@@ -107,7 +107,7 @@ def _put(values: dict[str, Any], place: str, spec: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("place", PLACES)
-def test_what_a_checkpoint_or_the_config_of_a_cell_names_is_not_made(trained, marked, tmp_path, place, kind):
+def test_classes_named_in_a_checkpoint_or_config_are_not_created(trained, marked, tmp_path, place, kind):
     contents = read_checkpoint(trained / "checkpoints" / "last.ckpt")
     values = yaml.safe_load((trained / "config.yaml").read_text())
     for origin in (contents["vit_vs_cnn"]["origin"], values):
@@ -115,7 +115,7 @@ def test_what_a_checkpoint_or_the_config_of_a_cell_names_is_not_made(trained, ma
     torch.save(contents, tmp_path / "changed.ckpt")
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(values))
     with contextlib.suppress(InputError):
-        assert open_network(tmp_path / "changed.ckpt").cell.recipe is not None
+        assert open_network(tmp_path / "changed.ckpt").run.recipe is not None
     with contextlib.suppress(InputError):
         assert read_run(tmp_path).contender == "vit"
 
@@ -123,49 +123,49 @@ def test_what_a_checkpoint_or_the_config_of_a_cell_names_is_not_made(trained, ma
 @pytest.mark.parametrize("command", [*COMMANDS, "cell"])
 @pytest.mark.parametrize("file", ["checkpoint", "safetensors"])
 @pytest.mark.parametrize("kind", ["call", "import"])
-def test_no_command_makes_the_model_that_a_file_names(trained, marked, tmp_path, capsys, command, file, kind):
-    cell = tmp_path / "cells" / trained.name
-    shutil.copytree(trained, cell)
-    path = _with_model(cell, file, marked.specs()[kind])
+def test_no_command_creates_the_model_class_named_in_a_file(trained, marked, tmp_path, capsys, command, file, kind):
+    run = tmp_path / "cells" / trained.name
+    shutil.copytree(trained, run)
+    path = _with_model(run, file, marked.specs()[kind])
     if command == "cell":
-        (cell / "result.json").unlink()
-        path = cell
+        (run / "result.json").unlink()
+        path = run
     assert main([command, str(path)]) == 2
-    said = capsys.readouterr().err
-    assert "Traceback" not in said
-    assert "--trust" in said.splitlines()[-1]
+    output = capsys.readouterr().err
+    assert "Traceback" not in output
+    assert "--trust" in output.splitlines()[-1]
 
 
-def _with_model(cell: Path, file: str, spec: Any) -> Path:
-    """A checkpoint or an exported file whose description names a class."""
-    checkpoint = cell / "checkpoints" / "last.ckpt"
+def _with_model(run: Path, file: str, spec: Any) -> Path:
+    """A checkpoint or an exported file with metadata that name a class."""
+    checkpoint = run / "checkpoints" / "last.ckpt"
     contents = read_checkpoint(checkpoint)
     contents["vit_vs_cnn"]["model"] = spec
     contents["vit_vs_cnn"]["origin"]["experiment"]["contenders"]["vit"]["model"] = spec
-    values = yaml.safe_load((cell / "config.yaml").read_text())
+    values = yaml.safe_load((run / "config.yaml").read_text())
     values["experiment"]["contenders"]["vit"]["model"] = spec
-    (cell / "config.yaml").write_text(yaml.safe_dump(values))
+    (run / "config.yaml").write_text(yaml.safe_dump(values))
     if file == "checkpoint":
         torch.save(contents, checkpoint)
         return checkpoint
     safetensors = pytest.importorskip("safetensors.torch")
     weights = {key.removeprefix("network."): v for key, v in contents["state_dict"].items() if key[:8] == "network."}
-    safetensors.save_file(weights, cell / "model.safetensors")
+    safetensors.save_file(weights, run / "model.safetensors")
     about = contents["vit_vs_cnn"]
-    kept = {key: about[key] for key in ("model", "class_names", "image_shape", "mean", "std", "origin")}
-    (cell / "config.json").write_text(json.dumps({"vit_vs_cnn": kept}))
-    return cell / "model.safetensors"
+    metadata = {key: about[key] for key in ("model", "class_names", "image_shape", "mean", "std", "origin")}
+    (run / "config.json").write_text(json.dumps({"vit_vs_cnn": metadata}))
+    return run / "model.safetensors"
 
 
 @pytest.mark.parametrize("place", ["trainer.callbacks", "trainer.logger", "execution.passive_callbacks"])
-def test_a_cell_trains_with_classes_of_its_folder_only_if_trusted(trained, marked, tmp_path, capsys, place):
-    cell = tmp_path / "cells" / trained.name
-    shutil.copytree(trained, cell)
-    (cell / "result.json").unlink()
-    values = yaml.safe_load((cell / "config.yaml").read_text())
+def test_the_classes_of_a_run_folder_are_used_only_if_trusted(trained, marked, tmp_path, capsys, place):
+    run = tmp_path / "cells" / trained.name
+    shutil.copytree(trained, run)
+    (run / "result.json").unlink()
+    values = yaml.safe_load((run / "config.yaml").read_text())
     values["experiment"] = _put(values["experiment"], place, marked.specs()["import"])
-    (cell / "config.yaml").write_text(yaml.safe_dump(values))
-    assert main(["cell", str(cell)]) == 2
+    (run / "config.yaml").write_text(yaml.safe_dump(values))
+    assert main(["cell", str(run)]) == 2
     assert "--trust" in capsys.readouterr().err
 
 
@@ -173,7 +173,7 @@ def test_a_cell_trains_with_classes_of_its_folder_only_if_trusted(trained, marke
     ("place", "kind"),
     [("contenders.vit.loss", "import"), ("contenders.vit.optimizer.name", "name"), ("execution.metrics.f1", "import")],
 )
-def test_a_network_is_opened_without_the_classes_that_trained_it(trained, marked, tmp_path, place, kind):
+def test_a_network_opens_without_its_training_classes(trained, marked, tmp_path, place, kind):
     pytest.importorskip("safetensors")
     contents = read_checkpoint(trained / "checkpoints" / "last.ckpt")
     about = contents["vit_vs_cnn"]
@@ -183,18 +183,18 @@ def test_a_network_is_opened_without_the_classes_that_trained_it(trained, marked
     torch.save(contents, tmp_path / "changed.ckpt")
     wanted = ["--format", "safetensors", "--output", str(tmp_path / "out")]
     assert main(["export", str(tmp_path / "changed.ckpt"), *wanted]) == 0
-    assert open_network(tmp_path / "out" / "model.safetensors").cell.recipe is not None
+    assert open_network(tmp_path / "out" / "model.safetensors").run.recipe is not None
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_print_config_makes_none_of_the_classes_of_a_users_own_config(marked, tmp_path, capsys, place):
+def test_print_config_creates_no_classes(marked, tmp_path, capsys, place):
     values = _put(tiny_config(tmp_path), place, marked.specs()["call"])
     (tmp_path / "own.yaml").write_text(yaml.safe_dump(values))
     assert main(["train", "--config", str(tmp_path / "own.yaml"), "--print-config"]) in (0, 2)
     assert capsys.readouterr().err.count("\n") <= 1
 
 
-def test_a_file_with_a_model_of_ones_own_is_opened_if_trusted(tmp_path):
+def test_a_file_with_a_custom_model_opens_if_trusted(tmp_path):
     values = tiny_config(tmp_path, protocol={"budget": {"steps": 1}, "batch_size": 14})
     own = {"class_path": "vit_vs_cnn.models.ResNet", "init_args": {"depth": 8, "num_classes": 10}}
     values["contenders"] = {"own": {"model": own}}
@@ -205,14 +205,14 @@ def test_a_file_with_a_model_of_ones_own_is_opened_if_trusted(tmp_path):
     assert type(open_network(checkpoint, trust=True).network).__name__ == "ResNet"
 
 
-def test_a_contender_of_ones_own_class_may_be_started_from(tmp_path):
+def test_a_contender_may_start_from_one_with_a_custom_class(tmp_path):
     values = tiny_config(tmp_path, protocol={"budget": {"steps": 1}, "batch_size": 14})
     own = {"class_path": "vit_vs_cnn.models.ResNet", "init_args": {"depth": 8, "num_classes": 10}}
     values["contenders"] = {"first": {"model": own}, "second": {"model": own, "starts_from": "first"}}
     assert len(run_quietly(experiment_from_dict(values))) == 2
 
 
-def test_nothing_in_a_file_says_where_to_write_or_what_to_fetch(trained, tmp_path, monkeypatch):
+def test_a_file_cannot_choose_where_to_write_or_what_to_download(trained, tmp_path, monkeypatch):
     contents = read_checkpoint(trained / "checkpoints" / "last.ckpt")
     experiment = contents["vit_vs_cnn"]["origin"]["experiment"]
     elsewhere = tmp_path / "elsewhere"
@@ -235,7 +235,7 @@ RECURSIVE.append(RECURSIVE)
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("change", "message"),
     [
         ({"image_shape": [3, 10**9, 10**9]}, "image_shape"),
         ({"image_shape": [0, 32, 32]}, "image_shape"),
@@ -258,19 +258,19 @@ RECURSIVE.append(RECURSIVE)
         ({"origin": {"experiment": {}, "cell": {}}}, "cell"),
     ],
 )
-def test_a_malformed_checkpoint_ends_in_one_line_and_takes_no_memory(trained, tmp_path, change, says):
+def test_a_malformed_checkpoint_gives_one_line_and_allocates_no_memory(trained, tmp_path, change, message):
     contents = read_checkpoint(trained / "checkpoints" / "last.ckpt")
     contents["vit_vs_cnn"] |= change
     torch.save(contents, tmp_path / "changed.ckpt")
     with pytest.raises(InputError) as caught:
         open_network(tmp_path / "changed.ckpt")
-    assert says in str(caught.value)
+    assert message in str(caught.value)
     assert "changed.ckpt" in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("contents", [{"vit_vs_cnn": 3}, {"vit_vs_cnn": {}, "state_dict": {"a": 1}}, [1], None])
-def test_a_checkpoint_without_weights_or_description_is_told_from_one(tmp_path, contents):
+def test_a_checkpoint_without_weights_or_metadata_is_reported(tmp_path, contents):
     torch.save(contents, tmp_path / "changed.ckpt")
     with pytest.raises(InputError, match=r"changed\.ckpt"):
         open_network(tmp_path / "changed.ckpt")
@@ -292,11 +292,11 @@ def _altered(contents: dict[str, Any], how: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("how", ["a weight of another kind", "an unknown contender", "weights of NaN"])
-def test_every_command_tells_what_is_wrong_with_an_altered_checkpoint(trained, tmp_path, capsys, command, how):
+def test_every_command_reports_the_problem_of_an_altered_checkpoint(trained, tmp_path, capsys, command, how):
     contents = _altered(read_checkpoint(trained / "checkpoints" / "last.ckpt"), how)
     (tmp_path / "run").mkdir()
     torch.save(contents, tmp_path / "run" / "altered.ckpt")
     assert main([command, str(tmp_path / "run" / "altered.ckpt")]) == 2
-    said = capsys.readouterr().err
-    assert "Traceback" not in said
-    assert "altered.ckpt" in said.splitlines()[-1]
+    output = capsys.readouterr().err
+    assert "Traceback" not in output
+    assert "altered.ckpt" in output.splitlines()[-1]

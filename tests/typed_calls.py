@@ -11,7 +11,7 @@ _jaxtyped = jaxtyping.jaxtyped
 
 
 def _annotations(function: Any) -> list[Any]:
-    """Of a function, or of what a descriptor wraps."""
+    """The function itself, or the one that a descriptor wraps."""
     inner = getattr(function, "fget", None) or getattr(function, "__func__", None) or function
     return [*getattr(inner, "__annotations__", {}).values()]
 
@@ -21,10 +21,10 @@ def _names_shape(annotation: Any) -> bool:
 
 
 def _checked(*given: Any, typechecker: Any = None) -> Any:
-    """In place of ``jaxtyping.jaxtyped``, which wraps a function three times for a message that says which argument was
-    wrong. One wrapper checks as much; where shapes are named their dimensions are remembered for the call. Checks are
-    made when a function is first called. Classes, generators, and names of types that are imported for type checkers
-    only, which jaxtyping skips, are left to it.
+    """A faster replacement of ``jaxtyping.jaxtyped``, which wraps a function three times for better messages.
+
+    One wrapper checks the same types and shapes. It is made at the first call of a function. Classes, generators, and
+    types that are imported for type checkers only are left to jaxtyping.
     """
 
     def check(function: Any) -> Any:

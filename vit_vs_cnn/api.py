@@ -551,7 +551,7 @@ def locality(
         report_progress("opening")
         if not (source / "grid.json").exists():
             network = load(source, trust=trust)
-            images = select_images(network.cell, network.pool(images_root), count=count, held_out=held_out)
+            images = select_images(network.run, network.pool(images_root), count=count, held_out=held_out)
             report_progress(f"measuring {network.name} on {len(images[0]):,} and {len(images[1]):,} images")
             layers, heads = measure_network(network, images)
             measured = Locality(f"Locality of {network.name}", layers, heads, (len(images[0]), len(images[1])))
@@ -626,7 +626,7 @@ def to_attention(
         numbers = {name: value for name, value in {**numbers, "sharpness": sharpness}.items() if value is not None}
         report_progress("opening")
         network = load(path, contender, trust)
-        pool, run = network.pool(None if root is None else Path(root)), network.cell
+        pool, run = network.pool(None if root is None else Path(root)), network.run
         test = pool.test(run.seed)
         images = test.subset(torch.arange(min(count or len(test), len(test))))
         training = None if num_heads is None else pool.draw(run.train_size, run.seed).training

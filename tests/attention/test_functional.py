@@ -5,11 +5,19 @@ import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from vit_vs_cnn.attention import block_attention, local_attention, masked_softmax, scaled_dot_product_attention
+from vit_vs_cnn.attention import (
+    block_attention,
+    causal_mask,
+    combine_masks,
+    local_attention,
+    masked_softmax,
+    scaled_dot_product_attention,
+    valid_length_mask,
+)
 
 BATCH, HEADS, QUERIES, KEYS, DIM, VALUE_DIM = 2, 3, 5, 7, 11, 13
 
-# Masks that leave every query something to attend to, so that torch's own function is a reference for them.
+# Masks that allow at least one key to every query, so that torch's function is a reference.
 MASK_SHAPES = [
     (BATCH, HEADS, QUERIES, KEYS),
     (BATCH, 1, QUERIES, KEYS),
@@ -118,7 +126,7 @@ def test_dropout_keeps_the_mean_of_the_explicit_path():
     assert (output.mean(0, keepdim=True) - expected).abs().max() < 0.1
 
 
-def test_masked_softmax_is_the_softmax_of_what_is_allowed():
+def test_masked_softmax_is_the_softmax_over_allowed_keys():
     scores = torch.randn(QUERIES, KEYS, dtype=torch.float64)
     mask = random_mask((QUERIES, KEYS))
     mask[3] = False
@@ -146,8 +154,8 @@ HALF = {
 
 
 @pytest.mark.parametrize(("attend", "keys"), HALF.values(), ids=HALF)
-def test_training_in_half_precision_on_a_processor_takes_no_fused_kernel(monkeypatch, attend, keys):
-    """Its backward pass is many times slower there; the results are those of double precision but for rounding."""
+def test_training_in_half_precision_on_a_cpu_uses_no_fused_kernel(monkeypatch, attend, keys):
+    """The fused backward pass is slow on a CPU. The results equal those in double precision up to rounding."""
     exact = tensors() if keys == KEYS else torch.randn(3, BATCH, HEADS, keys, DIM, dtype=torch.float64)
     exact = [one.requires_grad_() for one in exact]
     half = [one.detach().bfloat16().requires_grad_() for one in exact]
@@ -167,7 +175,7 @@ def test_training_in_half_precision_on_a_processor_takes_no_fused_kernel(monkeyp
 
 
 @pytest.mark.parametrize(("dtype", "low"), [(torch.float16, -1e9), (torch.bfloat16, torch.finfo(torch.float32).min)])
-def test_a_bias_that_half_precision_makes_minus_infinity_masks_on_both_paths(dtype, low):
+def test_a_bias_that_overflows_to_minus_infinity_masks_on_both_paths(dtype, low):
     queries, bias = torch.rand(1, 1, 3, 5).to(dtype), torch.zeros(3, 3)
     bias[1] = low
     fused = scaled_dot_product_attention(queries, queries, queries, bias=bias)
@@ -176,8 +184,56 @@ def test_a_bias_that_half_precision_makes_minus_infinity_masks_on_both_paths(dty
     torch.testing.assert_close(fused, explicit, rtol=0, atol=0.02)
 
 
-def test_a_mask_of_numbers_is_refused():
+def test_a_mask_that_is_not_boolean_is_refused():
     with pytest.raises(
         ValueError, match=r"mask must be boolean, True where a query may attend, but has dtype torch\.float32"
     ):
         masked_softmax.__wrapped__(torch.zeros(1, 3), torch.ones(1, 3))
+
+
+def inputs():
+    shapes = [(QUERIES, DIM), (KEYS, DIM), (KEYS, DIM)]
+    return [torch.randn(BATCH, HEADS, *shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
+
+
+def test_one_length_per_sequence_allows_its_first_keys_to_all_queries():
+    mask = valid_length_mask(torch.tensor([3, 0]), KEYS)
+    assert mask.shape == (BATCH, 1, 1, KEYS)
+    assert mask.flatten(1).tolist() == [[True] * 3 + [False] * 4, [False] * 7]
+
+
+def test_one_length_per_query_allows_each_query_its_own_keys():
+    lengths = torch.randint(0, KEYS + 1, (BATCH, QUERIES))
+    mask = valid_length_mask(lengths, KEYS)
+    assert mask.shape == (BATCH, 1, QUERIES, KEYS)
+    assert torch.equal(mask.sum(-1)[:, 0], lengths)
+    assert not (mask[..., 1:] & ~mask[..., :-1]).any()
+
+
+@pytest.mark.parametrize("per_query", [False, True])
+def test_masked_keys_have_no_effect(per_query):
+    queries, keys, values = inputs()
+    lengths = torch.tensor([4, 2])
+    mask = valid_length_mask(lengths[:, None].expand(-1, QUERIES) if per_query else lengths, KEYS)
+    output = scaled_dot_product_attention(queries, keys, values, mask=mask)
+    for image, length in enumerate(lengths):
+        rows = slice(image, image + 1)
+        alone = scaled_dot_product_attention(queries[rows], keys[rows, :, :length], values[rows, :, :length])
+        torch.testing.assert_close(output[rows], alone, rtol=0, atol=1e-12)
+
+
+def test_causal_mask_hides_the_future():
+    mask = causal_mask(KEYS)
+    assert torch.equal(mask, torch.arange(KEYS)[:, None] >= torch.arange(KEYS))
+
+
+def test_combined_masks_allow_the_keys_that_all_allow():
+    lengths = valid_length_mask(torch.tensor([3, 6]), KEYS)
+    combined = combine_masks(None, lengths, causal_mask(KEYS), None)
+    assert combined.shape == (BATCH, 1, KEYS, KEYS)
+    for image, length in enumerate((3, 6)):
+        for query in range(KEYS):
+            allowed = combined[image, 0, query].nonzero().flatten().tolist()
+            assert allowed == list(range(min(query + 1, length)))
+    assert combine_masks(None, None) is None
+    assert combine_masks(None, lengths) is lengths

@@ -6,12 +6,7 @@ import torch
 import torch.nn.functional as F
 from einops import rearrange
 
-from vit_vs_cnn.attention import (
-    GatedAttention,
-    MultiHeadAttention,
-    initialize_gated,
-    scaled_dot_product_attention,
-)
+from vit_vs_cnn.attention import GatedAttention, MultiHeadAttention, initialize_gated, scaled_dot_product_attention
 from vit_vs_cnn.attention.relative import kernel_offsets
 
 BATCH, HEADS, DIM, ROWS, COLS = 2, 3, 4, 5, 7
@@ -23,7 +18,7 @@ def qkv(extra=0, requires_grad=False, heads=HEADS, grid=GRID):
     return [torch.randn(shape, dtype=torch.float64, requires_grad=requires_grad) for _ in range(3)]
 
 
-def drawn(extra=0, heads=HEADS, grid=GRID):
+def sampled(extra=0, heads=HEADS, grid=GRID):
     """A gated attention that is not as it started."""
     attention = GatedAttention(grid, heads, extra).double()
     with torch.no_grad():
@@ -33,7 +28,7 @@ def drawn(extra=0, heads=HEADS, grid=GRID):
 
 
 @pytest.mark.parametrize("heads", [1, 4, 5, 9, 11])
-def test_every_head_first_prefers_its_offset(heads):
+def test_every_head_prefers_its_offset_at_initialization(heads):
     attention = GatedAttention((7, 11), heads)
     by_place = attention.positional_weights().unflatten(1, (7, 11))
     for head, (down, right) in enumerate(kernel_offsets(heads)):
@@ -42,7 +37,7 @@ def test_every_head_first_prefers_its_offset(heads):
 
 
 def test_weights_are_the_papers_mixture():
-    attention = drawn()
+    attention = sampled()
     queries, keys, values = qkv()
     output, weights = attention(queries, keys, values, return_weights=True)
     q, k, v = (tensor.numpy() for tensor in (queries, keys, values))
@@ -60,7 +55,7 @@ def test_weights_are_the_papers_mixture():
 
 @pytest.mark.parametrize("extra", [0, 2])
 def test_explicit_and_fused_paths_agree_in_outputs_and_gradients(extra):
-    attention = drawn(extra)
+    attention = sampled(extra)
     inputs = qkv(extra, requires_grad=True)
     fused, _ = attention(*inputs)
     explicit, weights = attention(*inputs, return_weights=True)
@@ -73,7 +68,7 @@ def test_explicit_and_fused_paths_agree_in_outputs_and_gradients(extra):
 
 
 def test_prefix_tokens_attend_and_are_attended_to_by_content_alone():
-    attention = drawn(extra=2)
+    attention = sampled(extra=2)
     inputs = qkv(extra=2)
     _, weights = attention(*inputs, return_weights=True)
     _, content = scaled_dot_product_attention(*inputs, return_weights=True)

@@ -19,7 +19,7 @@ DIM, HEADS = 66, 3
 
 
 def product(first, second):
-    """What two maps do one after the other, as a matrix that multiplies rows from the right."""
+    """Product of two linear maps, as a matrix that multiplies rows from the right."""
     return (first.weight.T @ second.weight.T).detach()
 
 
@@ -32,7 +32,7 @@ def head_products(layer):
     return queries.mT @ keys
 
 
-def test_mimetic_products_are_the_nearest_of_their_rank_to_the_noisy_identity():
+def test_mimetic_products_are_the_best_approximation_of_the_noisy_identity():
     layer = MultiHeadAttention(DIM, HEADS).double()
     torch.manual_seed(5)
     initialize_mimetic(layer)
@@ -51,7 +51,7 @@ def test_mimetic_products_are_the_nearest_of_their_rank_to_the_noisy_identity():
 @pytest.mark.parametrize(
     ("grid", "dim", "heads"), [((8, 8), 64, 4), ((5, 7), 48, 3), ((7, 11), 144, 9), ((4, 13), 220, 11)]
 )
-def test_without_content_every_impulse_head_looks_at_its_offset(grid, dim, heads):
+def test_without_content_every_impulse_head_attends_to_its_offset(grid, dim, heads):
     rows, cols = grid
     code = sincos_2d_encoding(grid, dim)
     layer = MultiHeadAttention(dim, heads)
@@ -81,7 +81,7 @@ def test_impulse_targets_are_shifts_in_noise():
 
 
 @pytest.mark.parametrize(("grid", "heads"), [((3, 5), 3), ((7, 3), 6)])
-def test_impulse_maps_are_the_pseudo_inverse_of_the_code_around_the_targets(grid, heads):
+def test_impulse_weights_are_the_pseudo_inverse_of_the_position_encoding(grid, heads):
     """A random code of more channels than patches has no weak directions: numpy's pseudo-inverse is the reference."""
     tokens, dim = grid[0] * grid[1], 132
     head_dim = dim // heads
@@ -101,7 +101,7 @@ def test_impulse_maps_are_the_pseudo_inverse_of_the_code_around_the_targets(grid
         np.testing.assert_allclose(found, 49 * nearest / singular[:rank].sum(), rtol=0, atol=1e-9)
 
 
-def test_gated_values_are_the_tokens_and_the_rest_is_left():
+def test_gated_initialization_sets_values_to_the_tokens_only():
     layer = MultiHeadAttention(DIM, HEADS)
     before = {name: weight.clone() for name, weight in layer.state_dict().items()}
     torch.nn.init.normal_(layer.value_projection.bias)
@@ -112,7 +112,7 @@ def test_gated_values_are_the_tokens_and_the_rest_is_left():
         assert name.startswith("value_projection.weight") or torch.equal(weight, before[name])
 
 
-def test_what_cannot_be_initialised_says_why():
+def test_impossible_initializations_are_refused_with_the_reason():
     with pytest.raises(ValueError, match=r"key_dim and value_dim must equal embed_dim=12.*but are 7 and 7"):
         initialize_mimetic(MultiHeadAttention(12, 3, key_dim=7))
     with pytest.raises(ValueError, match=r"position_encoding must have 15 rows for grid_size=\(3, 5\), but has 14"):

@@ -38,7 +38,7 @@ def test_prediction_is_the_mean_weighted_by_the_kernel(kernel):
     np.testing.assert_allclose(regression.predict(queries), weights @ values.numpy(), rtol=0, atol=1e-12)
 
 
-def test_gaussian_regression_is_dot_product_attention_with_a_bias_of_the_lengths_of_the_keys():
+def test_gaussian_regression_is_dot_product_attention_with_a_bias_by_key_norms():
     queries, keys, values = pairs()
     regression = KernelRegression("gaussian", 0.7).fit(keys, values)
     square = regression.bandwidth.item() ** 2
@@ -69,7 +69,7 @@ def test_exponential_regression_is_scaled_dot_product_attention():
 
 
 @pytest.mark.parametrize("kernel", ["box", "triangle", "epanechnikov"])
-def test_no_key_in_reach_gives_zeros_and_finite_gradients(kernel):
+def test_a_query_without_keys_in_its_support_gives_zeros_and_finite_gradients(kernel):
     queries, keys, values = pairs()
     queries[2] = 100.0
     queries.requires_grad_()
@@ -104,7 +104,7 @@ def test_the_learned_bandwidth_minimises_the_leave_one_out_error(kernel):
     assert loss(learned) < loss(1.0)
 
 
-def test_leave_one_out_never_sees_its_own_value():
+def test_leave_one_out_excludes_the_value_of_the_query():
     _, keys, values = pairs()
     regression = KernelRegression("gaussian", 0.8).fit(keys, values)
     changed = values.clone()
@@ -124,13 +124,13 @@ def test_leave_one_out_never_sees_its_own_value():
         (lambda: KernelRegression().fit(torch.zeros(0, 1), torch.zeros(0)), "with one value for each"),
     ],
 )
-def test_what_cannot_be_done_says_why(build, message):
+def test_invalid_calls_are_refused_with_the_reason(build, message):
     with pytest.raises(ValueError, match=message):
         build()
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
-def test_half_precision_has_every_kernel(kernel):
+def test_every_kernel_works_in_half_precision(kernel):
     queries, keys = torch.randn(3, 5), torch.randn(7, 5)
     log_weights = log_kernel(queries, keys, kernel=kernel, bandwidth=2.0)
     half = log_kernel(queries.bfloat16(), keys.bfloat16(), kernel=kernel, bandwidth=2.0)

@@ -35,7 +35,7 @@ def test_linear_form_equals_the_quadratic_one_in_outputs_and_gradients(name, cau
     torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-10)
 
 
-def test_reference_is_the_loop_of_the_paper():
+def test_reference_equals_the_loop_of_the_paper():
     queries, keys, values = tensors(7)
     output, weights = linear_attention_reference(queries, keys, values, causal=True)
     state, normaliser = torch.zeros(BATCH, HEADS, DIM, VALUE_DIM), torch.zeros(BATCH, HEADS, DIM)
@@ -85,7 +85,7 @@ def test_random_features_estimate_the_exponential_kernel_without_bias_and_with_t
     assert estimates[nearest].std().item() == pytest.approx(std[nearest].item(), rel=0.2)
 
 
-def test_what_cannot_be_built_says_which_argument_and_why():
+def test_invalid_arguments_are_named_with_the_reason():
     with pytest.raises(ValueError, match="as many queries as keys, but there are 5 and 7"):
         linear_attention(*tensors(), causal=True)
     with pytest.raises(ValueError, match="num_features must be at least 1, but is 0"):
@@ -94,7 +94,7 @@ def test_what_cannot_be_built_says_which_argument_and_why():
 
 @pytest.mark.parametrize("by_autocast", [True, False])
 @pytest.mark.parametrize("attention", [linear_attention, lambda *given: linear_attention_reference(*given)[0]])
-def test_sums_over_many_keys_stay_in_the_range_of_float16(by_autocast, attention):
+def test_sums_over_many_keys_do_not_overflow_float16(by_autocast, attention):
     given = [torch.rand(1, 1, 2053, 61, generator=torch.Generator().manual_seed(seed)) for seed in range(3)]
     exact = attention(*given)
     with torch.autocast("cpu", torch.float16, enabled=by_autocast):

@@ -80,7 +80,7 @@ def test_self_attention_equals_torch(bias):
     compare(*ours_and_torchs(bias=bias), [tokens(QUERIES, DIM)])
 
 
-def test_keys_and_values_of_their_own_widths_equal_torch():
+def test_keys_and_values_of_different_widths_equal_torch():
     inputs = [tokens(QUERIES, DIM), tokens(KEYS, KEY_DIM), tokens(KEYS, VALUE_DIM)]
     compare(*ours_and_torchs(KEY_DIM, VALUE_DIM), inputs)
 
@@ -184,6 +184,6 @@ def test_dropout_acts_in_training_only():
         ({"num_heads": 3, "key_dim": -1}, "key_dim must be at least 1, but is -1"),
     ],
 )
-def test_what_cannot_be_built_says_which_argument_and_why(arguments, message):
+def test_invalid_arguments_are_named_with_the_reason(arguments, message):
     with pytest.raises(ValueError, match=message):
         MultiHeadAttention(DIM, **arguments)

@@ -27,7 +27,7 @@ def test_sinusoidal_encoding_is_the_papers_formula():
     torch.testing.assert_close(sinusoidal_encoding(7, 10), formula(7, 10), rtol=0, atol=1e-7)
 
 
-def test_sincos_puts_the_row_in_the_first_half_and_the_column_in_the_second():
+def test_sincos_encodes_rows_in_the_first_half_and_columns_in_the_second():
     encoding = sincos_2d_encoding((ROWS, COLS), DIM).unflatten(0, (ROWS, COLS))
     for row in range(ROWS):
         for col in range(COLS):
@@ -35,7 +35,7 @@ def test_sincos_puts_the_row_in_the_first_half_and_the_column_in_the_second():
             torch.testing.assert_close(encoding[row, col, DIM // 2 :], formula(COLS, DIM // 2)[col])
 
 
-def test_sinusoidal_position_is_no_parameter_and_not_saved():
+def test_sinusoidal_position_is_not_a_parameter_and_not_saved():
     position = SinusoidalPosition((ROWS, COLS), DIM, num_prefix_tokens=2)
     assert not list(position.parameters())
     assert not position.state_dict()
@@ -54,7 +54,7 @@ def test_resize_is_bicubic_by_rows_and_columns_and_keeps_prefix_tokens():
             torch.testing.assert_close(resized[2 + row * 4 + col], expected[0, :, row, col])
 
 
-def test_patches_get_their_depthwise_convolution_and_prefix_tokens_nothing():
+def test_patches_get_a_depthwise_convolution_and_prefix_tokens_do_not():
     position = ConditionalPosition((ROWS, COLS), DIM, num_prefix_tokens=2).double()
     tokens = torch.randn(2, 2 + ROWS * COLS, DIM, dtype=torch.float64)
     output = position(tokens)
@@ -69,7 +69,7 @@ def test_patches_get_their_depthwise_convolution_and_prefix_tokens_nothing():
             torch.testing.assert_close(added, expected, rtol=0, atol=1e-12)
 
 
-def test_what_cannot_be_encoded_raises():
+def test_invalid_grids_and_widths_are_refused():
     with pytest.raises(ValueError, match="dim=7"):
         sinusoidal_encoding(5, 7)
     with pytest.raises(ValueError, match="multiple of 4"):

@@ -12,7 +12,7 @@ def places(rows=ROWS, cols=COLS):
     return list(itertools.product(range(rows), range(cols)))
 
 
-def test_relative_bias_is_the_table_at_the_offset_of_each_pair():
+def test_relative_bias_is_the_table_entry_of_each_offset():
     position = RelativeBias((ROWS, COLS), HEADS)
     bias = position.token_bias()
     for (query, (row, col)), (key, (key_row, key_col)) in itertools.product(enumerate(places()), repeat=2):
@@ -42,7 +42,7 @@ def test_relative_resize_is_bicubic_in_every_head_and_keeps_the_extra_entries():
     assert position.token_bias().shape == (HEADS, 15, 15)
 
 
-def test_offsets_that_the_grid_lacks_read_the_nearest():
+def test_offsets_outside_the_table_use_the_nearest_entry():
     position = RelativeBias((ROWS, COLS), HEADS)
     wide = position.bias_at_offsets(range(-4, 5), range(-1, 2))
     assert torch.equal(wide[:, 2:-2], position.table[:, :, 3:6])

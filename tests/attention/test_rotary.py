@@ -25,7 +25,7 @@ def test_scores_depend_on_the_offset_alone():
     assert (scores[0, 0, 1, 0] - scores[0, 0, 0, 1]).abs() > 1e-3
 
 
-def test_channels_turn_as_complex_numbers_rows_first():
+def test_channels_rotate_as_complex_numbers_rows_first():
     position = RotaryPosition((ROWS, COLS), DIM).double()
     query, key = vectors()
     queries, _ = rotated(query, key, position)

@@ -62,7 +62,7 @@ def test_attention_with_a_kernel_score_is_kernel_regression(kernel):
             torch.testing.assert_close(output[image, head], expected, rtol=0, atol=1e-12)
 
 
-def test_additive_score_is_a_network_on_every_pair():
+def test_additive_score_is_a_small_network_on_every_pair():
     score = AdditiveScore(DIM, KEY_DIM, 19).double()
     queries, keys, _ = tensors(KEY_DIM)
     scores = score(queries, keys).detach().numpy()
@@ -94,7 +94,7 @@ def test_scores_of_minus_infinity_mask():
     torch.testing.assert_close(output, expected, rtol=0, atol=1e-12)
 
 
-def test_dropout_spares_the_weights():
+def test_dropout_does_not_change_the_returned_weights():
     _, _, values = tensors()
     scores = torch.randn(BATCH, HEADS, QUERIES, KEYS, dtype=torch.float64)
     output, weights = attention_from_scores(scores, values, dropout=0.5)
@@ -112,6 +112,6 @@ def test_dropout_spares_the_weights():
         (lambda: KernelScore(bandwidth=-1.0), "bandwidth must be positive, but is -1.0"),
     ],
 )
-def test_what_cannot_be_built_says_which_argument_and_why(build, message):
+def test_invalid_arguments_are_named_with_the_reason(build, message):
     with pytest.raises(ValueError, match=message):
         build()

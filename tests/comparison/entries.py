@@ -1,4 +1,4 @@
-"""Entries made of given answers, and networks small enough to be compared in a test."""
+"""Entries with given predictions, and small networks to compare."""
 
 from pathlib import Path
 
@@ -17,7 +17,9 @@ from vit_vs_cnn.training.checkpoints import CheckpointInfo
 CLASSES = ("ant", "bee", "cat", "dog", "elk", "fox", "gnu")
 
 
-def drawn_images(count: int = 53, side: tuple[int, int] = (16, 24), classes: int = 7, seed: int = 0) -> LabelledImages:
+def synthetic_images(
+    count: int = 53, side: tuple[int, int] = (16, 24), classes: int = 7, seed: int = 0
+) -> LabelledImages:
     """Random pixels and labels, every class present."""
     generator = torch.Generator().manual_seed(seed)
     images = torch.randint(0, 256, (count, 3, *side), dtype=torch.uint8, generator=generator)
@@ -25,7 +27,7 @@ def drawn_images(count: int = 53, side: tuple[int, int] = (16, 24), classes: int
 
 
 def scaled(images: Tensor) -> Tensor:
-    """Bytes to what the networks here read."""
+    """Input of the networks here from bytes."""
     return (images.float() / 255 - 0.4) / 0.3
 
 
@@ -47,7 +49,7 @@ class TinyCnn(nn.Module):
 def entry(
     tmp_path: Path, name: str = "cnn", *, seed: int | None = 0, mean: float = 0.4, std: float = 0.3, **changes
 ) -> ComparisonEntry:
-    """A small network whose log lies in a folder of the test's; ``normalise`` is ``scaled`` unless changed."""
+    """A small network with its log in a folder of the test; ``normalise`` is ``scaled`` by default."""
     trained = {
         "name": f"{name}-s{seed}",
         "path": Path("nowhere.ckpt"),
@@ -59,8 +61,8 @@ def entry(
     values = {
         "trained": TrainedNetwork(**trained),
         "group": name,
-        "test": drawn_images(),
-        "log": TestSetLog(tmp_path, drawn_images().fingerprint()),
+        "test": synthetic_images(),
+        "log": TestSetLog(tmp_path, synthetic_images().fingerprint()),
         "seed": seed,
         "subset": f"subset{seed}",
         "result": make_result(trials=1),
@@ -72,7 +74,7 @@ def entry(
 def given_answers(
     correct, group: str = "a", *, seed: int | None = 0, trials: int | None = 1, subset="same"
 ) -> TestedEntry:
-    """A network that is right exactly where ``correct`` says; wrong, it names the next class."""
+    """Predictions that are correct where ``correct`` is true, and the next class elsewhere."""
     correct = torch.as_tensor(correct)
     labels = torch.arange(len(correct)) % 7
     logits = nn.functional.one_hot(torch.where(correct, labels, (labels + 1) % 7), 7).float()

@@ -1,4 +1,4 @@
-"""Accuracy in groups and pairs: what is claimed, and what is not."""
+"""Accuracy of groups and pairs of networks, with and without conclusions."""
 
 from dataclasses import replace
 
@@ -15,13 +15,13 @@ from vit_vs_cnn.statistics.significance import mcnemar_exact
 
 
 def _right(share: float, seed: int, count: int = 997) -> np.ndarray:
-    """Right on a share of images, mostly the same ones whatever the seed."""
+    """Correct on a share of the images, mostly the same for all seeds."""
     ease = np.random.default_rng(0).normal(0, 1.0, count)
     noise = np.random.default_rng(seed).normal(0, 0.5, count)
     return ease + noise > np.quantile(ease + noise, 1 - share)
 
 
-def test_one_network_of_each_is_compared_by_mcnemar_and_says_nothing_of_kinds():
+def test_single_networks_are_compared_by_mcnemar_without_a_conclusion_about_models():
     first, second = _right(0.8, 1), _right(0.6, 2)
     accuracy = compare_accuracy([given_answers(second, "weak"), given_answers(first, "strong")], CLASSES)
     (comparison,) = accuracy.pairs
@@ -60,7 +60,7 @@ def test_a_conclusion_needs_three_paired_seeds_and_equal_trials(seeds, trials, s
     assert pair.difference.low > 0 or len(seeds) == 2
 
 
-def test_confusion_and_top5_are_those_of_sklearn():
+def test_confusion_and_top5_equal_sklearn():
     one = given_answers(_right(0.6, 3), "a")
     accuracy = compare_accuracy([one], CLASSES)
     labels, logits = one.predictions.labels.numpy(), one.predictions.logits.numpy()
@@ -72,7 +72,7 @@ def test_confusion_and_top5_are_those_of_sklearn():
     assert found.top5["a"].value == pytest.approx(theirs)
 
 
-def test_classes_are_judged_one_by_one_and_corrected_for_their_number():
+def test_classes_are_compared_separately_and_adjusted_for_their_number():
     labels = np.arange(997) % 7
     first, second = np.ones(997, bool), labels != 3
     accuracy = compare_accuracy([given_answers(first, "a"), given_answers(second, "b")], CLASSES)
@@ -83,7 +83,7 @@ def test_classes_are_judged_one_by_one_and_corrected_for_their_number():
     assert sum(one.images for one in accuracy.classes) == 997
 
 
-def test_pictures_are_drawn_from_each_kind_by_a_fixed_seed_and_errors_of_all_are_among_them():
+def test_example_images_are_sampled_from_each_group_with_a_fixed_seed():
     tested = [given_answers(_right(0.5, 1), "a"), given_answers(_right(0.5, 2), "b")]
     chosen = choose_examples(tested, seed=1)
     assert list(chosen) == ["only a right", "only b right", "all wrong"]

@@ -8,7 +8,7 @@ from sklearn.metrics import brier_score_loss, log_loss
 from torch.nn import functional as F
 
 from vit_vs_cnn.comparison.compare import calibration_scores
-from vit_vs_cnn.runs.evaluation import fit_temperature, reliability
+from vit_vs_cnn.runs.evaluation import calibration_error, equal_mass_bins, fit_temperature, reliability
 
 
 def _random(count: int = 1005, classes: int = 7, sharp: float = 2.0, seed: int = 0):
@@ -18,7 +18,7 @@ def _random(count: int = 1005, classes: int = 7, sharp: float = 2.0, seed: int =
     return logits, labels
 
 
-def test_nll_and_brier_are_those_of_sklearn():
+def test_nll_and_brier_equal_sklearn():
     logits, labels = _random()
     ours = calibration_scores(logits, labels)
     probabilities = logits.softmax(1).numpy()
@@ -28,20 +28,20 @@ def test_nll_and_brier_are_those_of_sklearn():
     )
 
 
-def test_the_calibration_error_is_that_of_netcal_with_bins_of_equal_mass():
+def test_calibration_error_equals_netcal_with_bins_of_equal_mass():
     logits, labels = _random(count=15 * 67)
     probabilities = logits.softmax(1)
     theirs = ECE(bins=15, equal_intervals=False).measure(probabilities.numpy(), labels.numpy())
     assert calibration_scores(logits, labels).ece == pytest.approx(float(theirs), abs=1e-6)
 
 
-def test_fewer_images_than_bins_make_no_empty_bins():
+def test_fewer_images_than_bins_leave_no_empty_bins():
     logits, labels = _random(count=11)
     confidence, predicted = logits.softmax(1).max(1)
     assert reliability(confidence, predicted.eq(labels))[2] == [1] * 11
 
 
-def test_the_temperature_is_where_scipys_minimiser_finds_it():
+def test_temperature_equals_scipys_minimizer():
     logits, labels = _random(sharp=3.0)
     found = optimize.minimize_scalar(
         lambda t: float(F.cross_entropy(logits / t, labels)),
@@ -52,7 +52,35 @@ def test_the_temperature_is_where_scipys_minimiser_finds_it():
     assert fit_temperature(logits, labels) == pytest.approx(found.x, rel=1e-5)
 
 
-def test_where_all_is_right_or_all_is_wrong_the_temperature_stays_finite():
+def test_temperature_is_finite_if_all_images_are_right_or_wrong():
     logits = torch.eye(5).double()
     assert fit_temperature(logits, torch.arange(5)) == pytest.approx(1e-3)
     assert fit_temperature(logits, (torch.arange(5) + 1) % 5) == pytest.approx(1e3)
+
+
+def error_of(probabilities, labels, **options) -> float:
+    confidence, predicted = probabilities.max(1)
+    return calibration_error(confidence, predicted.eq(labels), **options)
+
+
+def _probabilities(count: int = 997):
+    generator = torch.Generator().manual_seed(4)
+    probabilities = torch.randn(count, 7, generator=generator).double().softmax(1)
+    return probabilities, torch.randint(0, 7, (count,), generator=generator)
+
+
+@pytest.mark.parametrize("count", [15 * 67, 30])
+def test_calibration_error_equals_netcal_without_ties(count):
+    probabilities, labels = _probabilities(count)
+    theirs = ECE(bins=15, equal_intervals=False).measure(probabilities.numpy(), labels.numpy())
+    assert error_of(probabilities, labels) == pytest.approx(float(theirs), abs=1e-6)
+
+
+def test_calibration_error_with_ties_equals_a_hand_calculation():
+    """Confidences .5 (four), .7, .8, .9; three bins of places 0-2, 3-4, 5-6: the four share the bin of the second."""
+    confidence = torch.tensor([0.9, 0.5, 0.7, 0.5, 0.8, 0.5, 0.5], dtype=torch.float64)
+    assert equal_mass_bins(confidence, 3).tolist() == [2, 0, 1, 0, 2, 0, 0]
+    probabilities = torch.stack([confidence, 1 - confidence], dim=1)
+    labels = torch.tensor([0, 0, 1, 1, 0, 1, 1])  # right: .9, one of the .5, .8
+    by_hand = (4 * abs(0.25 - 0.5) + 1 * abs(0 - 0.7) + 2 * abs(1 - 0.85)) / 7
+    assert error_of(probabilities, labels, bins=3) == pytest.approx(by_hand)

@@ -1,10 +1,19 @@
-"""A whole comparison: what it writes into the log of the test set."""
+"""Entries of a comparison in the test-set log."""
+
+import dataclasses
 
 import pytest
 
 from tests.comparison.entries import entry
+from tests.regimes.tables import seeded
+from vit_vs_cnn.comparison.accuracy import ExperimentComparisons
 from vit_vs_cnn.comparison.compare import Part, compare_entries
 from vit_vs_cnn.comparison.entries import predict_once
+from vit_vs_cnn.regimes.comparisons import compare_all
+from vit_vs_cnn.regimes.measurements import measure
+from vit_vs_cnn.runs.analysis_plan import AnalysisPlan
+from vit_vs_cnn.statistics.mean_distribution import SeedScores
+from vit_vs_cnn.statistics.pair_comparison import compare_models
 
 
 def test_corrupted_images_are_logged_with_the_accuracy_of_each_network(tmp_path):
@@ -22,3 +31,34 @@ def test_a_network_whose_validation_images_were_used_can_be_tested(tmp_path):
     one = entry(tmp_path)
     assert one.trained.held_out.temperature is None  # a cached property, which vars() of a network contains
     assert predict_once(one).name == one.name
+
+
+PLAN = AnalysisPlan((0, 1, 2), ("a", "b", "c"), (7, 11), 11, ("a", "b"), 1.0)
+TABLE = {"a": {7: 0.5, 11: 0.6}, "b": {7: 0.47, 11: 0.5}, "c": {7: 0.48, 11: 0.58}}
+MEASURED = measure(seeded(TABLE, spread=0.006))
+REPORTED = tuple(compare_all(MEASURED, PLAN))
+
+
+def _own(first, second, size, seeds=(0, 1, 2)):
+    scores = (MEASURED.scores(model, size, seeds) for model in (first, second))
+    return compare_models((f"{first} group", f"{second} group"), *scores)
+
+
+def test_other_seeds_or_images_do_not_use_the_plan_of_the_experiment():
+    experiment = ExperimentComparisons(PLAN, 7, REPORTED, {f"{name} group": name for name in "abc"})
+    assert experiment.find(_own("a", "b", 7, seeds=(0, 1))) is None
+    assert experiment.find(_own("a", "b", 11)) is None, "its accuracies are others"
+    scores = [MEASURED.scores(model, 7, (0, 1, 2)) for model in "ab"]
+    fewer = [SeedScores(one.accuracies, one.images - 1) for one in scores]
+    assert experiment.find(compare_models(("a group", "b group"), *fewer)) is None
+
+
+def test_rules_of_the_plan_are_used_if_all_seeds_are_known():
+    plan = dataclasses.replace(PLAN, seeds=(0, 1, 2, 3))
+
+    def obstacle(experiment, *seeds):
+        return experiment.find_analysis(seeds, None)[1].obstacle
+
+    assert "3 of the 4 planned seeds" in str(obstacle(ExperimentComparisons(plan, 7), 0, 1, 2))
+    assert obstacle(ExperimentComparisons(plan, 7), None) is None
+    assert obstacle(ExperimentComparisons(), 0, 1, 2) is None

@@ -4,14 +4,14 @@ import pytest
 import torch
 from torch import nn
 
-from tests.comparison.entries import CLASSES, drawn_images, entry
+from tests.comparison.entries import CLASSES, entry, synthetic_images
 from vit_vs_cnn.comparison.corruptions import CHUNK, CORRUPTIONS, LEVELS, compare_corruptions, corrupt, spread_subset
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.data.synthetic.source import render_objects
 
 
 @pytest.fixture(scope="module")
-def pictures():
+def image_files():
     return render_objects(29, seed=3, image_size=(32, 40)).images.images
 
 
@@ -28,7 +28,7 @@ def test_each_level_of_each_corruption_changes_small_images(side):
 
 
 @pytest.mark.parametrize("name", CORRUPTIONS)
-def test_an_image_is_spoiled_alike_whatever_comes_behind_it(name):
+def test_corruption_of_an_image_does_not_depend_on_the_other_images(name):
     images = render_objects(CHUNK + 3, seed=4, image_size=16).images.images
     whole = corrupt(images, name, 3, seed=5)
     assert torch.equal(whole, corrupt(images, name, 3, seed=5))
@@ -45,7 +45,7 @@ def test_any_size_and_number_of_channels(name, shape):
     assert spoiled.dtype == torch.uint8
 
 
-def test_noise_has_the_strength_that_it_says():
+def test_noise_has_its_nominal_strength():
     images = torch.full((40, 3, 32, 32), 128, dtype=torch.uint8)
     noise = corrupt(images, "gaussian_noise", 3).double() / 255 - 128 / 255
     assert float(noise.std()) == pytest.approx(0.08, rel=0.01)
@@ -85,6 +85,6 @@ def test_accuracy_on_corrupted_images_is_a_mean_over_corruptions_and_levels(tmp_
 
 
 def test_a_subset_is_spread_over_all_images():
-    images = drawn_images(53)
+    images = synthetic_images(53)
     assert list(spread_subset(images, 5).sample_ids) == ["t/0", "t/13", "t/26", "t/39", "t/52"]
     assert spread_subset(images, 53) is images

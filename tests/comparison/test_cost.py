@@ -1,4 +1,4 @@
-"""Cost: what is counted is exact, what is timed is in turns."""
+"""Cost: counts are exact, and networks are timed in turns."""
 
 import torch
 from torch import nn
@@ -7,7 +7,7 @@ from tests.comparison.entries import entry
 from vit_vs_cnn.comparison.cost import measure_cost, peak_bytes, time_in_turns
 
 
-def test_every_round_runs_each_once_and_another_one_begins():
+def test_every_round_runs_each_network_once_in_rotating_order():
     calls = []
     tasks = {name: (lambda name=name: calls.append(name)) for name in "abc"}
     seconds = time_in_turns(tasks, rounds=6, warmup=1)
@@ -17,7 +17,7 @@ def test_every_round_runs_each_once_and_another_one_begins():
     assert all(len(values) == 6 for values in seconds.values())
 
 
-def test_peak_memory_is_that_of_a_gpu_and_not_known_on_a_cpu():
+def test_peak_memory_is_measured_on_a_gpu_and_unknown_on_a_cpu():
     network = nn.Sequential(nn.Linear(11, 1009), nn.Linear(1009, 23))
     assert peak_bytes(network, torch.zeros(7, 11)) is None
     if torch.cuda.is_available():
@@ -28,12 +28,12 @@ def test_cost_counts_and_times_every_network(tmp_path):
     networks = {
         name: entry(tmp_path, seed=seed, path=tmp_path / f"{name}.ckpt").trained for seed, name in enumerate("ab")
     }
-    said = []
-    costs = measure_cost(networks, rounds=5, batch_sizes=(1, 4), batch_rounds=2, report_progress=said.append)
+    messages = []
+    costs = measure_cost(networks, rounds=5, batch_sizes=(1, 4), batch_rounds=2, report_progress=messages.append)
     one = costs.loc["a"]
     assert one.parameters == 5 * 27 + 5 + 11 * 45 + 11 + 22 + 77 + 7
     assert one.macs == 16 * 24 * 5 * 27 + 8 * 12 * 11 * 45 + 77
     assert 0 < one.latency_p50 <= one.latency_p95
     assert list(one.throughput) == [1, 4]
     assert one.throughput[one.best_batch] == max(one.throughput.values())
-    assert said[0] == "latency of one image"
+    assert messages[0] == "latency of one image"

@@ -1,4 +1,4 @@
-"""What differs is shown, what is the same is not, and what is unfair is said."""
+"""Only differences are listed, and unfair ones are warned of."""
 
 import pytest
 
@@ -25,7 +25,7 @@ def test_only_settings_that_differ_are_listed_with_every_value():
 
 
 @pytest.mark.parametrize(
-    ("changes", "says"),
+    ("changes", "message"),
     [
         ({"train_size": 1000}, "their training differs in train_size (a 500, b 1000)"),
         ({"budget": {"steps": 800, "epochs": None}}, "budget.steps (a 400, b 800)"),
@@ -37,19 +37,19 @@ def test_only_settings_that_differ_are_listed_with_every_value():
         ),
     ],
 )
-def test_what_makes_a_comparison_unfair_is_said(tmp_path, changes, says):
+def test_unfair_differences_are_warned_of(tmp_path, changes, message):
     entries = [entry(tmp_path, "a", config=BASE), entry(tmp_path, "b", config=_with(**changes))]
-    assert says in "; ".join(unfair_differences(entries, {}))
+    assert message in "; ".join(unfair_differences(entries, {}))
 
 
-def test_another_model_is_a_difference_and_no_warning(tmp_path):
+def test_another_model_is_a_difference_without_a_warning(tmp_path):
     other = _with(contender={**BASE["contender"], "model": {"name": "vit_nano"}})
     entries = [entry(tmp_path, "a", config=BASE), entry(tmp_path, "b", config=other)]
     assert unfair_differences(entries, {}) == []
     assert list(list_differences(entries)) == ["contender.model.name", "recipe"]
 
 
-def test_unequal_trials_and_repeated_tests_are_said(tmp_path):
+def test_unequal_trials_and_repeated_evaluations_are_warned_of(tmp_path):
     entries = [entry(tmp_path, "a"), entry(tmp_path, "b", result=make_result(trials=7), subset="other")]
     warnings = unfair_differences(entries, {"a-s0": 1, "b-s0": 3})
     assert any(
@@ -59,6 +59,6 @@ def test_unequal_trials_and_repeated_tests_are_said(tmp_path):
     assert repeated.endswith("included: b-s0 3 times")
 
 
-def test_a_network_of_unknown_origin_is_said_to_be(tmp_path):
+def test_a_network_of_unknown_origin_is_marked_as_unknown(tmp_path):
     entries = [entry(tmp_path, "a"), entry(tmp_path, "b", config={})]
     assert "it is not known how b was trained" in unfair_differences(entries, {})

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from tests.comparison.entries import TinyCnn, drawn_images, entry
+from tests.comparison.entries import TinyCnn, entry, synthetic_images
 from vit_vs_cnn.comparison.compare import compare_entries
 from vit_vs_cnn.comparison.similarity import (
     MinibatchCka,
@@ -39,12 +39,12 @@ def test_the_unbiased_estimate_is_the_sum_over_four_different_images():
     assert float(unbiased_hsic(k[None], l[None])) == pytest.approx(fmean(terms), rel=1e-10)
 
 
-def test_too_few_images_are_told_of_before_any_is_looked_at(tmp_path):
+def test_too_few_images_are_refused_before_any_is_processed(tmp_path):
     with pytest.raises(InputError, match="similarity: needs at least 4 test images, and there are 3 "):
-        compare_entries([entry(tmp_path, "one", test=drawn_images(3))])
+        compare_entries([entry(tmp_path, "one", test=synthetic_images(3))])
 
 
-def test_cka_sees_neither_rotation_nor_scale_nor_shift():
+def test_cka_is_invariant_to_rotation_scale_and_shift():
     features, other = _features(53, 11, 0), _features(53, 7, 1)
     mixed = features[:, :7] + other
     rotation = torch.linalg.qr(_features(11, 11, 2)).Q
@@ -71,13 +71,13 @@ def test_one_batch_is_the_full_estimate_and_many_come_close():
         ("timm/convnext_atto", "stages.3.blocks.1", 17),
     ],
 )
-def test_layers_are_the_blocks_whatever_holds_them(name, some, count):
+def test_layers_are_the_blocks_in_any_container(name, some, count):
     names = layer_names(create_model(name, num_classes=7, image_size=32))
     assert some in names
     assert len(names) == count
 
 
-def test_features_are_what_the_layers_give_and_no_hook_stays():
+def test_features_are_outputs_of_the_layers_and_hooks_are_removed():
     network = TinyCnn().train()
     images = torch.randn(5, 3, 8, 12)
     found = compute_features(network, images, layer_names(network))
@@ -89,19 +89,19 @@ def test_features_are_what_the_layers_give_and_no_hook_stays():
 
 def test_a_network_is_more_like_itself_than_like_another(tmp_path):
     networks = {name: entry(tmp_path, name, seed=seed) for seed, name in enumerate(("a", "b"))}
-    similarity, _ = compare_similarity(networks, drawn_images(40))
+    similarity, _ = compare_similarity(networks, synthetic_images(40))
     assert set(similarity) == {("a", "a"), ("a", "b"), ("b", "b")}
     assert similarity["a", "a"].to_numpy().diagonal() == pytest.approx(1)
     assert similarity["a", "b"].to_numpy().max() < 0.999
     assert list(similarity["a", "b"].index) == ["first", "second", "head"]
 
 
-def test_images_of_a_last_batch_that_is_too_small_are_not_said_to_be_looked_at(tmp_path):
-    assert compare_similarity({"a": entry(tmp_path)}, drawn_images(130))[1] == 128
-    assert compare_similarity({"a": entry(tmp_path)}, drawn_images(132))[1] == 132
+def test_images_of_a_last_batch_that_is_too_small_are_not_counted(tmp_path):
+    assert compare_similarity({"a": entry(tmp_path)}, synthetic_images(130))[1] == 128
+    assert compare_similarity({"a": entry(tmp_path)}, synthetic_images(132))[1] == 132
 
 
-def test_a_network_that_cannot_be_looked_into_is_left_out(tmp_path):
+def test_a_network_without_known_layers_is_left_out(tmp_path):
     class Opaque(nn.Module):
         def __init__(self):
             super().__init__()
@@ -111,10 +111,10 @@ def test_a_network_that_cannot_be_looked_into_is_left_out(tmp_path):
             return images.mean((2, 3)) @ torch.ones(3, 7)
 
     networks = {"a": entry(tmp_path), "opaque": entry(tmp_path, network=Opaque())}
-    assert [*compare_similarity(networks, drawn_images(20))[0]] == [("a", "a")]
+    assert [*compare_similarity(networks, synthetic_images(20))[0]] == [("a", "a")]
 
 
-def test_a_layer_that_varies_by_rounding_alone_is_like_no_other():
+def test_a_layer_that_varies_only_by_rounding_is_similar_to_none():
     generator, cka = torch.Generator().manual_seed(0), MinibatchCka()
     for _ in range(3):
         constant = torch.full((31, 101), 0.1) + torch.rand(101, generator=generator)

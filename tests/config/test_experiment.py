@@ -1,4 +1,4 @@
-"""A config is checked to the last setting, and what it says decides the name of a cell."""
+"""Every setting of a config is checked, and settings decide the name of a run."""
 
 from pathlib import Path
 
@@ -89,14 +89,14 @@ def test_a_wrong_setting_is_named_in_one_line(tmp_path, key, value, message):
     assert "\n" not in str(caught.value)
 
 
-def _told(*words: str) -> Experiment:
+def _plan_output(*words: str) -> Experiment:
     """The experiment that the words of ``train`` describe."""
     given = COMMANDS["train"].read(list(words))
     return load_experiment(given.options.get("config"), given.overrides)
 
 
 def test_overrides_on_the_command_line_reach_every_depth():
-    experiment = _told(
+    experiment = _plan_output(
         "--contenders.vit.model.patch_size",
         "8",
         "--protocol.train_sizes=[100, 200]",
@@ -109,25 +109,25 @@ def test_overrides_on_the_command_line_reach_every_depth():
     assert experiment.trainer["precision"] == "bf16-mixed"
 
 
-def test_of_two_settings_on_the_command_line_the_last_one_wins_even_over_a_part_of_it():
+def test_the_last_of_two_overrides_of_a_setting_or_its_parts_wins():
     words = ["--contenders.vit.model", "{name: vit_nano}", "--contenders.vit.model.depth", "2"]
     again = [*words, "--contenders.vit.model", "{name: vit_nano, depth: 3}"]
-    depths = [_told(*w).contenders["vit"].model["depth"] for w in (words, again)]
+    depths = [_plan_output(*w).contenders["vit"].model["depth"] for w in (words, again)]
     assert depths == [2, 3]
 
 
-def test_a_second_config_is_laid_over_the_first_level_by_level(tmp_path):
+def test_a_second_config_overrides_the_first_level_by_level(tmp_path):
     (tmp_path / "first.yaml").write_text(yaml.safe_dump(tiny_config(tmp_path)))
     (tmp_path / "second.yaml").write_text("protocol: {seeds: [9], budget: {epochs: 2}}")
     files = ["--config", str(tmp_path / "first.yaml"), "--config", str(tmp_path / "second.yaml")]
-    protocol = _told(*files).protocol
+    protocol = _plan_output(*files).protocol
     assert (protocol.seeds, protocol.batch_size, protocol.budget) == ([9], 14, Budget(epochs=2.0))
 
 
-def test_a_contender_is_left_out_by_null_and_one_has_to_be_left():
-    assert [*_told("--contenders.vit", "null").contenders] == ["resnet"]
+def test_null_drops_a_contender_and_one_must_remain():
+    assert [*_plan_output("--contenders.vit", "null").contenders] == ["resnet"]
     with pytest.raises(InputError, match="contenders: expected at least one"):
-        _told("--contenders.vit", "null", "--contenders.resnet=null")
+        _plan_output("--contenders.vit", "null", "--contenders.resnet=null")
 
 
 def test_a_config_is_found_by_its_name_unless_a_file_has_it(tmp_path, monkeypatch):
@@ -140,8 +140,8 @@ def test_a_config_is_found_by_its_name_unless_a_file_has_it(tmp_path, monkeypatc
         find_config("decode")
 
 
-def test_several_budgets_are_one_each_ascending_and_told_apart():
-    budget = _told("--protocol.budget.steps", "[1700, 23]").protocol.budget
+def test_several_budgets_are_separate_and_ascending():
+    budget = _plan_output("--protocol.budget.steps", "[1700, 23]").protocol.budget
     assert [one.to_dict() for one in budget.each()] == [{"steps": 23}, {"steps": 1700}]
     assert (budget.text, budget.largest.short) == ("23 and 1,700 steps", "1700 steps")
     for one in (*budget.each(), Budget(epochs=2.5), Budget(flops=1e15)):
@@ -158,8 +158,8 @@ def test_budgets_in_epochs_and_flops_become_steps():
 
 
 def _hash(values, **place):
-    cell = {"contender": "vit", "train_size": 120, "seed": 3, "fingerprint": "f"} | place
-    return hash_settings(run_identity(experiment_from_dict(values).run_settings(**cell)))
+    run = {"contender": "vit", "train_size": 120, "seed": 3, "fingerprint": "f"} | place
+    return hash_settings(run_identity(experiment_from_dict(values).run_settings(**run)))
 
 
 @pytest.mark.parametrize(
@@ -197,7 +197,7 @@ def _hash(values, **place):
         ("trainer.plugins", {"class_path": "lightning.pytorch.plugins.DoublePrecision"}, True),
     ],
 )
-def test_what_decides_a_result_and_nothing_else_renames_the_cell(tmp_path, key, value, decides):
+def test_only_settings_that_decide_the_result_rename_the_run(tmp_path, key, value, decides):
     values = tiny_config(tmp_path)
     before = _hash(values)
     override(values, key, value)
@@ -205,11 +205,11 @@ def test_what_decides_a_result_and_nothing_else_renames_the_cell(tmp_path, key, 
 
 
 @pytest.mark.parametrize("place", [{"train_size": 60}, {"seed": 4}, {"fingerprint": "g"}, {"world_size": 2}])
-def test_size_seed_and_images_rename_the_cell(tmp_path, place):
+def test_size_seed_and_images_rename_the_run(tmp_path, place):
     assert _hash(tiny_config(tmp_path), **place) != _hash(tiny_config(tmp_path))
 
 
-def test_a_config_that_is_missing_or_no_mapping_is_named(tmp_path):
+def test_a_config_that_is_missing_or_not_a_mapping_is_named(tmp_path):
     for text in ("- a\n- b\n", "a: [1, 2", "\x00"):
         (tmp_path / "bad.yaml").write_text(text)
         with pytest.raises(InputError, match=r"bad\.yaml"):
@@ -219,13 +219,13 @@ def test_a_config_that_is_missing_or_no_mapping_is_named(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["photos #1", "2024", "[2024] photos", "a: b", "yes", "*x"])
-def test_a_path_of_the_command_line_is_taken_as_it_is(text):
+def test_a_path_on_the_command_line_is_used_unchanged(text):
     given = COMMANDS["train"].read(["--data.root", text, "--output", text, "--protocol.seeds", "[0, 1]"])
     assert given.overrides == {"data.root": text, "output": text, "protocol.seeds": [0, 1]}
 
 
 @pytest.mark.parametrize(("name", "side"), [("decide", 64), ("regimes_synthetic", 32), ("quickstart", 16)])
-def test_both_models_of_a_config_need_as_much_compute(name, side):
+def test_both_models_of_a_config_need_equal_compute(name, side):
     experiment, shape = experiment_from_dict(read_config(find_config(name))), (3, side, side)
     contenders = [one.model for one in experiment.contenders.values() if one.weights is None]
     macs = [

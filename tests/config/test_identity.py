@@ -28,7 +28,7 @@ def values(tmp_path):
 
 
 def test_runs_keep_their_hashes(values):
-    """A change here renames every run that was ever made. It needs another ``IDENTITY_VERSION`` and a conversion."""
+    """A change of these values renames all existing runs. It needs another ``IDENTITY_VERSION`` and a conversion."""
     hashes = {name: hash_settings(identity_with(values, name)) for name in ("vit", "resnet")}
     assert hashes == STORED["hashes"]
 

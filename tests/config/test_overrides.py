@@ -21,7 +21,7 @@ def _hash(values, size, contender="vit"):
     return hash_settings(run_identity(experiment_from_dict(values).run_settings(contender, size, 3, fingerprint="f")))
 
 
-def test_an_override_is_laid_over_the_rest_at_its_size_alone(tmp_path):
+def test_an_override_by_size_applies_to_its_size_only(tmp_path):
     experiment = experiment_from_dict(_values(tmp_path, {60: {"optimizer": {"lr": 0.02}, "model": {"depth": 1}}}))
     small, large = experiment.recipe("vit", 60), experiment.recipe("vit", 120)
     assert (small.optimizer.lr, small.model["depth"]) == (0.02, 1)
@@ -29,7 +29,7 @@ def test_an_override_is_laid_over_the_rest_at_its_size_alone(tmp_path):
     assert (small.model["embed_dim"], small.ema_half_life) == (24, 0.2)
 
 
-def test_a_budget_is_laid_over_the_size(tmp_path):
+def test_an_override_by_budget_wins_over_one_by_size(tmp_path):
     values = _values(tmp_path, {60: {"optimizer": {"lr": 0.02, "weight_decay": 0.3}}})
     values["protocol"]["budget"] = {"steps": [2, 8]}
     values["contenders"]["vit"]["by_budget"] = {8: {"optimizer": {"lr": 0.05}}}
@@ -48,12 +48,12 @@ def test_a_budget_is_laid_over_the_size(tmp_path):
     assert settings == alone.run_settings("vit", 60, 3, fingerprint="f"), "a run keeps its name"
 
 
-def test_all_is_the_size_that_no_number_names(tmp_path):
+def test_all_names_the_size_that_is_not_listed_as_a_number(tmp_path):
     experiment = experiment_from_dict(_values(tmp_path, {"all": {"label_smoothing": 0.3}}))
     assert [experiment.recipe("vit", size).label_smoothing for size in (60, 120)] == [0.1, 0.3]
 
 
-def test_an_override_renames_the_cells_of_its_size_and_no_others(tmp_path):
+def test_an_override_renames_the_runs_of_its_size_only(tmp_path):
     plain, changed = _values(tmp_path, {}), _values(tmp_path, {60: {"optimizer": {"lr": 0.02}}})
     assert _hash(plain, 60) != _hash(changed, 60)
     assert _hash(plain, 120) == _hash(changed, 120)
@@ -91,7 +91,7 @@ def test_the_amount_of_a_budget_may_have_a_decimal_point_on_the_command_line(tmp
         ("by_budget", {2: {"by_budget": {}}}, "by_budget.2.by_budget: a contender has this for all sizes and budgets"),
     ],
 )
-def test_what_cannot_be_is_named_in_one_line(tmp_path, key, value, message):
+def test_impossible_settings_are_refused_in_one_line(tmp_path, key, value, message):
     values = _values(tmp_path, {})
     values["contenders"]["vit"][key] = value
     with pytest.raises(InputError) as caught:
@@ -117,7 +117,7 @@ def test_what_cannot_be_is_named_in_one_line(tmp_path, key, value, message):
         ("tuning.space", {"by_size.60.label_smoothing": [0.1]}, "by_size: a contender has this for all sizes"),
     ],
 )
-def test_what_tuning_cannot_be_given_is_one_line(tmp_path, place, value, message):
+def test_impossible_search_spaces_are_refused_in_one_line(tmp_path, place, value, message):
     values = _values(tmp_path, {})
     override(values, place, value)
     with pytest.raises(InputError) as caught:

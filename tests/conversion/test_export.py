@@ -14,34 +14,34 @@ from vit_vs_cnn.runs.trained_network import open_network
 
 
 @pytest.fixture(scope="module")
-def cells(trained_once):
+def runs(trained_once):
     return {path.name.split("-")[0]: path for path in trained_once.glob("cells/*-s3-*")}
 
 
 @pytest.mark.parametrize("contender", ["vit", "resnet"])
-def test_exported_weights_are_a_checkpoint_again(cells, contender, tmp_path, capsys):
+def test_exported_weights_are_a_checkpoint_again(runs, contender, tmp_path, capsys):
     formats = ["safetensors", *(["timm"] if contender == "vit" else [])]
-    experiment = cells[contender].parents[1]
+    experiment = runs[contender].parents[1]
     command = ["export", str(experiment), "--output", str(tmp_path), "--format", *formats]
     assert main(command) == 2
     assert "name one (--contender vit or --contender resnet)" in capsys.readouterr().err
     assert main([*command, "--contender", contender]) == 0
     assert "largest difference of a logit 0.0e+00" in capsys.readouterr().out
-    before, after = open_network(cells[contender]), open_network(tmp_path / "model.safetensors")
+    before, after = open_network(runs[contender]), open_network(tmp_path / "model.safetensors")
     images = torch.randint(0, 256, (3, 3, 32, 32), dtype=torch.uint8)
     with torch.no_grad():
         expected = before.network(before.normalise(images))
         torch.testing.assert_close(after.network(after.normalise(images)), expected, rtol=0, atol=0)
-    assert (after.class_names, after.cell.identity) == (before.class_names, before.cell.identity)
-    assert isinstance(before.pool().test(before.cell.seed), LabelledImages)
+    assert (after.class_names, after.run.identity) == (before.class_names, before.run.identity)
+    assert isinstance(before.pool().test(before.run.seed), LabelledImages)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("contender", ["vit", "resnet"])
-def test_onnx_gives_the_networks_logits_from_pixels(cells, contender, tmp_path, capsys):
+def test_onnx_gives_the_networks_logits_from_pixels(runs, contender, tmp_path, capsys):
     runtime = pytest.importorskip("onnxruntime")
-    assert main(["export", str(cells[contender]), "--output", str(tmp_path), "--format", "onnx"]) == 0
-    loaded = open_network(cells[contender] / "checkpoints" / "last.ckpt")
+    assert main(["export", str(runs[contender]), "--output", str(tmp_path), "--format", "onnx"]) == 0
+    loaded = open_network(runs[contender] / "checkpoints" / "last.ckpt")
     images = torch.randint(0, 256, (7, 3, 32, 32), dtype=torch.uint8)
     with torch.no_grad():
         expected = loaded.network(loaded.normalise(images))
@@ -60,13 +60,13 @@ def test_onnx_gives_the_networks_logits_from_pixels(cells, contender, tmp_path, 
         (["--format", "timm"], "format timm supports VisionTransformer and timm models, not ResNet"),
     ],
 )
-def test_a_format_that_cannot_be_is_named(cells, words, message, tmp_path, capsys):
-    assert main(["export", str(cells["resnet"]), "--output", str(tmp_path), *words]) == 2
+def test_an_unknown_format_is_named(runs, words, message, tmp_path, capsys):
+    assert main(["export", str(runs["resnet"]), "--output", str(tmp_path), *words]) == 2
     assert message in capsys.readouterr().err
 
 
-def test_damaged_weights_and_weights_without_their_config_are_named(cells, tmp_path, capsys):
-    assert main(["export", str(cells["resnet"]), "--output", str(tmp_path), "--format", "safetensors"]) == 0
+def test_damaged_weights_and_weights_without_a_config_are_named(runs, tmp_path, capsys):
+    assert main(["export", str(runs["resnet"]), "--output", str(tmp_path), "--format", "safetensors"]) == 0
     weights = tmp_path / "model.safetensors"
     content = weights.read_bytes()
     weights.write_bytes(content[: len(content) // 2])
@@ -78,8 +78,8 @@ def test_damaged_weights_and_weights_without_their_config_are_named(cells, tmp_p
     assert "config.json" in capsys.readouterr().err
 
 
-def test_nothing_is_written_where_a_library_of_a_format_is_missing(cells, tmp_path, monkeypatch):
+def test_nothing_is_written_if_the_library_of_a_format_is_missing(runs, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnxscript", None)
     with pytest.raises(InputError, match="format onnx needs onnxscript, which is not installed"):
-        export(open_network(cells["vit"]), ["safetensors", "onnx"], tmp_path / "export")
+        export(open_network(runs["vit"]), ["safetensors", "onnx"], tmp_path / "export")
     assert not (tmp_path / "export").exists()

@@ -29,7 +29,7 @@ FORMS = [
     {"form": "quadratic", "head_dim": 2},
     {"released": True, "window_size": 5, "head_dim": 2},
 ]
-#: More tokens than one product of all with all is made of.
+#: More tokens than those for which all scores are computed in one product.
 LARGE = {"image_size": (34, 38), "patch_size": 2, "depth": 1}
 
 
@@ -46,11 +46,11 @@ def converted(**options):
 
 
 def assert_exported(form, network, folder):
-    """What is written gives the logits of the network for every number of images."""
+    """An exported network gives the logits of the original for every number of images."""
     size = getattr(network, "image_size", (ROWS, COLS))
     generator = torch.Generator().manual_seed(1)
     images = torch.rand(max(BATCHES), 3, *size, generator=generator)
-    for parameter in network.parameters():  # what starts at zero must not hide a mistake
+    for parameter in network.parameters():  # parameters that start at zero could hide an error
         if not parameter.any():
             nn.init.normal_(parameter, std=0.1, generator=generator)
     network = NormalizedInput(network, mean=[0.5, 0.4, 0.3], std=[0.2, 0.3, 0.2]).eval()
@@ -61,7 +61,7 @@ def assert_exported(form, network, folder):
 
 
 def program(network, images, _):
-    """In memory: writing takes longer than exporting."""
+    """Export to memory: writing takes longer than exporting."""
     shapes = {"images": {0: torch.export.Dim("batch", min=1)}}
     return torch.export.export(network, (images,), dynamic_shapes=shapes).module()
 

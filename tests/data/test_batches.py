@@ -1,4 +1,4 @@
-"""Batches are windows on one shuffled stream, whoever cuts them and wherever they start."""
+"""Batches are consecutive parts of one shuffled stream, for any number of processes and any start."""
 
 from collections import Counter
 
@@ -14,7 +14,7 @@ PLAIN = Augmentation(crop_padding=0, flip=False)
 
 
 def _data(count: int = 31) -> LabelledImages:
-    """Image i is filled with the value i, so that a batch tells which images it holds."""
+    """Image i is filled with the value i, which identifies the images of a batch."""
     images = torch.arange(count, dtype=torch.uint8)[:, None, None, None].expand(count, 2, 3, 5).contiguous()
     return LabelledImages(images, torch.arange(count) % 7, tuple("abcdefg"), [str(i) for i in range(count)])
 
@@ -35,7 +35,7 @@ def _who(images: torch.Tensor) -> list[int]:
     return images[:, 0, 0, 0].round().long().tolist()
 
 
-def test_every_image_comes_equally_often_and_once_in_each_permutation():
+def test_every_image_occurs_once_in_each_permutation():
     batches = _batches(steps=31)
     stream = [i for images, _ in batches for i in _who(images)]
     assert set(Counter(stream).values()) == {13}
@@ -44,7 +44,7 @@ def test_every_image_comes_equally_often_and_once_in_each_permutation():
 
 
 @pytest.mark.parametrize("config", [PLAIN, Augmentation(mixup=0.5, erasing=0.5)], ids=["plain", "mixed"])
-def test_a_stream_that_is_resumed_goes_on_where_it_stopped(config):
+def test_a_resumed_stream_continues_where_it_stopped(config):
     whole = list(_batches(config))
     first = _batches(config)
     iterator = iter(first)
@@ -59,7 +59,7 @@ def test_a_stream_that_is_resumed_goes_on_where_it_stopped(config):
         assert torch.equal(targets, targets_again)
 
 
-def test_the_shares_of_two_processes_make_the_batch_of_one():
+def test_shares_of_two_processes_form_the_batch_of_one():
     whole = _batches(batch_size=14)
     shares = [_batches(batch_size=14, rank=rank, world_size=2) for rank in (0, 1)]
     for position in range(19):
@@ -67,12 +67,12 @@ def test_the_shares_of_two_processes_make_the_batch_of_one():
         assert torch.equal(together, whole.indices(position))
 
 
-def test_a_batch_that_the_processes_cannot_share_is_refused():
+def test_a_batch_that_processes_cannot_divide_is_refused():
     with pytest.raises(ValueError, match="batch_size 13 must be a multiple of the 2 processes"):
         _batches(rank=0, world_size=2)
 
 
-def test_evaluation_sees_every_image_once_in_order():
+def test_evaluation_contains_every_image_once_in_order():
     batches = EvaluationBatches(_data(), _augmenter(Augmentation(flip=True, crop_padding=2)), batch_size=7)
     assert len(batches) == 5
     assert [i for images, _ in batches for i in _who(images)] == list(range(31))
@@ -80,11 +80,11 @@ def test_evaluation_sees_every_image_once_in_order():
 
 def test_processes_share_the_evaluation_without_overlap():
     shares = [EvaluationBatches(_data(), _augmenter(), batch_size=7, rank=r, world_size=3) for r in range(3)]
-    seen = [i for share in shares for images, _ in share for i in _who(images)]
-    assert sorted(seen) == list(range(31))
+    numbers = [i for share in shares for images, _ in share for i in _who(images)]
+    assert sorted(numbers) == list(range(31))
 
 
-def test_the_deviation_is_that_of_pixels_not_the_mean_of_the_images_own():
+def test_deviation_is_over_pixels_and_not_a_mean_over_images():
     images = torch.randint(0, 256, (11, 3, 7, 5), dtype=torch.uint8)
     mean, std = channel_statistics([images])
     pixels = images.double().transpose(0, 1).reshape(3, -1) / 255
@@ -97,12 +97,12 @@ def test_a_constant_channel_does_not_divide_by_zero():
     assert (mean.item(), std.item()) == (pytest.approx(0.2), 1.0)
 
 
-def test_a_step_that_cannot_be_parted_evenly_is_refused():
+def test_a_step_that_cannot_be_divided_evenly_is_refused():
     with pytest.raises(InputError, match="batch_size 13 must be a multiple of accumulate 2"):
         TrainingData(_data(), None, augmentation=PLAIN, batch_size=13, steps=1, accumulate=2)
 
 
-def test_normalisation_is_measured_on_the_training_images_alone():
+def test_normalization_uses_training_images_only():
     held_out = LabelledImages(torch.full((4, 2, 3, 5), 255, dtype=torch.uint8), torch.zeros(4).long(), ("a",), "0123")
     data = TrainingData(_data(), held_out, augmentation=PLAIN, batch_size=13, steps=1)
     assert data.mean == channel_statistics([_data().images])[0].tolist()

@@ -1,4 +1,4 @@
-"""CIFAR is found, unpacked or fetched, verified, and read right, or one line says why not."""
+"""CIFAR is found, unpacked or downloaded, verified and read, or refused in one line."""
 
 import hashlib
 import io
@@ -69,7 +69,7 @@ def make(root, name, dump=python_2_pickle, count=COUNT):
 
 
 def publish(monkeypatch, root, name):
-    """Take what lies under ``root`` for the published data; the archive of it, which is not under ``root``."""
+    """Treat the files in ``root`` as the published data. Returns an archive of them outside of ``root``."""
     published = CLASSES[name]
     folder = root / published.base_folder
     for attribute in ("train_list", "test_list"):
@@ -96,7 +96,7 @@ def message_of(source):
 
 @pytest.mark.parametrize("name", CLASSES)
 @pytest.mark.parametrize("dump", [python_2_pickle, *(lambda x, p=p: pickle.dumps(x, p) for p in (2, 3))])
-def test_images_labels_and_names_are_those_of_the_batches(tmp_path, name, dump):
+def test_images_labels_and_names_equal_those_of_the_batch_files(tmp_path, name, dump):
     contents = make(tmp_path, name, dump)
     source = CifarSource(name, tmp_path, UNVERIFIED)
     train, test = source.train(), source.test()
@@ -160,7 +160,7 @@ def test_a_meta_file_without_names_gives_one_line(tmp_path, content):
     assert "batches.meta: holds no list of class names" in message_of(CifarSource("cifar10", tmp_path, UNVERIFIED))
 
 
-def test_missing_data_without_download_tells_both_ways(tmp_path):
+def test_the_message_for_missing_data_names_both_remedies(tmp_path):
     message = message_of(CifarSource("cifar100", tmp_path / "none", UNVERIFIED))
     assert "--data.cifar.download true" in message and datasets.CIFAR100.url in message
     assert not (tmp_path / "none").exists()
@@ -203,7 +203,7 @@ def test_a_mirror_with_other_data_is_refused_and_leaves_nothing(tmp_path, monkey
     assert [path for path in (tmp_path / "data").iterdir() if not path.name.endswith(".lock")] == []
 
 
-def test_an_archive_that_is_none_gives_one_line_and_leaves_no_folder(tmp_path):
+def test_a_file_that_is_not_an_archive_gives_one_line_and_no_folder(tmp_path):
     for content in (b"hello", b"", b"\x1f\x8b\x08\x00garbage"):
         (tmp_path / "cifar-10-python.tar.gz").write_bytes(content)
         assert "cannot be unpacked" in message_of(CifarSource("cifar10", tmp_path, UNVERIFIED))
@@ -225,7 +225,7 @@ def test_links_and_paths_in_an_archive_have_no_effect(tmp_path):
     assert not (tmp_path / "escaped").exists()
 
 
-def test_a_batch_file_that_is_larger_than_any_is_not_read(tmp_path):
+def test_an_oversized_batch_file_is_not_read(tmp_path):
     make(tmp_path, "cifar10")
     with (tmp_path / "cifar-10-batches-py" / "batches.meta").open("ab") as file:
         file.truncate(1 << 40)

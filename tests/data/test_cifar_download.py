@@ -18,7 +18,7 @@ MD5 = hashlib.md5(CONTENT).hexdigest()
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Serves CONTENT, with ranges unless told otherwise, and hangs up after ``server.stops_after.pop(0)`` bytes."""
+    """Serves CONTENT, by default with range requests, and disconnects after ``server.stops_after.pop(0)`` bytes."""
 
     def do_GET(self):
         wanted = self.headers.get("Range")
@@ -65,20 +65,20 @@ def files(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_a_file_arrives_whole_and_alone(server, tmp_path):
+def test_a_downloaded_file_is_complete_and_leaves_no_partial_file(server, tmp_path):
     download(server.url, tmp_path / "archive", MD5)
     assert (tmp_path / "archive").read_bytes() == CONTENT
     assert compute_md5(tmp_path / "archive") == MD5
     assert files(tmp_path) == ["archive"]
 
 
-def test_a_wrong_sum_leaves_nothing_behind(server, tmp_path):
+def test_a_wrong_checksum_leaves_no_file(server, tmp_path):
     message = message_of(server.url, tmp_path / "archive", "0" * 32)
     assert MD5 in message and "0" * 32 in message and server.url in message
     assert files(tmp_path) == []
 
 
-def test_a_later_call_goes_on_where_an_earlier_one_stopped(server, tmp_path):
+def test_a_later_call_resumes_the_download(server, tmp_path):
     server.stops_after = [300_000, 200_000]
     for size in ("300,000", "500,000"):
         message = message_of(server.url, tmp_path / "archive", MD5)
@@ -103,20 +103,20 @@ def test_a_broken_connection_is_not_an_error_of_the_disk(server, tmp_path, monke
     assert "failed after 300,000 of 700,001" in message and str(error.args[-1]) in message and "run again" in message
 
 
-def test_a_server_without_ranges_sends_it_all_again(server, tmp_path):
+def test_without_range_requests_the_download_restarts(server, tmp_path):
     server.stops_after, server.has_ranges = [300_000], False
     message_of(server.url, tmp_path / "archive", MD5)
     download(server.url, tmp_path / "archive", MD5)
     assert (tmp_path / "archive").read_bytes() == CONTENT
 
 
-def test_a_part_longer_than_the_file_is_thrown_away(server, tmp_path):
+def test_a_partial_file_longer_than_the_file_is_discarded(server, tmp_path):
     (tmp_path / "archive.part").write_bytes(b"x" * 800_000)
     download(server.url, tmp_path / "archive", MD5)
     assert (tmp_path / "archive").read_bytes() == CONTENT
 
 
-def test_a_foreign_part_is_found_by_the_sum_and_the_next_call_is_clean(server, tmp_path):
+def test_a_foreign_partial_file_fails_the_checksum_and_the_next_call_succeeds(server, tmp_path):
     (tmp_path / "archive.part").write_bytes(b"x" * 500)
     assert "MD5" in message_of(server.url, tmp_path / "archive", MD5)
     assert files(tmp_path) == []
@@ -133,10 +133,10 @@ def test_a_missing_page_is_named_at_once(server, tmp_path):
 
 
 @pytest.mark.parametrize("url", ["/data/archive.tar.gz", "example.org/x", "http://"])
-def test_what_is_no_url_gives_one_line(url, tmp_path):
+def test_an_invalid_url_gives_one_line(url, tmp_path):
     assert url in message_of(url, tmp_path / "archive")
 
 
-def test_a_place_that_cannot_be_written_gives_one_line(server, tmp_path):
+def test_an_unwritable_folder_gives_one_line(server, tmp_path):
     (tmp_path / "file").touch()
     assert "cannot be written" in message_of(server.url, tmp_path / "file" / "archive", MD5)

@@ -39,12 +39,12 @@ def refused(content):
 
 
 @pytest.mark.parametrize("protocol", range(6))
-def test_plain_data_comes_back_as_it_was(protocol):
+def test_plain_data_is_read_unchanged(protocol):
     assert load_plain_pickle(pickle.dumps(PLAIN, protocol), "x") == PLAIN
 
 
 @pytest.mark.parametrize("protocol", range(2, 5))
-def test_arrays_of_bytes_come_back_as_they_were(protocol):
+def test_byte_arrays_are_read_unchanged(protocol):
     for stored in (ARRAY, np.asfortranarray(ARRAY)):
         read = load_plain_pickle(pickle.dumps({"data": stored, "bytes": b"\x00\xff"}, protocol), "x")
         np.testing.assert_array_equal(read["data"], ARRAY)
@@ -52,7 +52,7 @@ def test_arrays_of_bytes_come_back_as_they_were(protocol):
 
 
 @pytest.mark.parametrize("protocol", range(6))
-def test_a_call_is_refused_by_name_and_not_made(tmp_path, protocol):
+def test_a_call_is_refused_by_name_and_not_executed(tmp_path, protocol):
     witness = tmp_path / "witness"
     for content in (Touch(witness), {"data": [1, (Touch(witness),)]}):
         assert f"{os.system.__module__}.system" in refused(pickle.dumps(content, protocol))
@@ -97,7 +97,7 @@ def test_arrays_of_anything_but_bytes_are_refused(dtype):
 
 
 @pytest.mark.parametrize("name", ["numpy.core.multiarray._reconstruct", "numpy.ndarray", "numpy.dtype"])
-def test_what_stands_for_numpy_is_not_numpys_own_and_a_pickle_alters_nothing_that_stays(name):
+def test_stand_ins_for_numpy_cannot_be_modified_by_a_pickle(name):
     """So flags of a dtype, by which bytes would be read as pointers, and changed defaults have no effect."""
     module, _, attribute = name.rpartition(".")
     load = b"\x80\x02c" + f"{module}\n{attribute}\n".encode()

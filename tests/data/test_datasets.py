@@ -1,4 +1,4 @@
-"""Images and labels in whatever form they are given."""
+"""Images and labels in every accepted form."""
 
 import contextlib
 import random
@@ -28,7 +28,7 @@ NAMES = ("ant", "bee", "cat")
 
 
 class Pictures(VisionDataset):
-    """As torchvision's: pictures of Pillow, ``classes``, and a transform."""
+    """Like a dataset of torchvision: Pillow images, ``classes`` and a transform."""
 
     classes = NAMES
 
@@ -68,8 +68,10 @@ class Rows(Columns):
 
 
 def table_of(**types) -> Any:
-    """As a dataset of Hugging Face with these columns, of the types Image, ClassLabel or another; ``picture`` and
-    ``label`` hold the images and labels, the others hold something else."""
+    """A stand-in for a dataset of Hugging Face with columns of the types Image, ClassLabel or another.
+
+    ``picture`` and ``label`` contain the images and labels, the others something else.
+    """
 
     class Table:
         features = MappingProxyType({name: kind() if isinstance(kind, type) else kind for name, kind in types.items()})
@@ -129,7 +131,7 @@ def options(tmp_path):
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_the_same_images_are_the_same_in_every_form(options, form):
+def test_every_form_gives_the_same_images(options, form):
     given = open_dataset(FORMS[form](), options())
     expected = open_dataset(FORMS["arrays"](), options())
     assert given.fingerprint == expected.fingerprint
@@ -140,7 +142,7 @@ def test_the_same_images_are_the_same_in_every_form(options, form):
     assert train.labels.tolist() == LABELS[places].tolist()
 
 
-def test_splits_that_are_given_stay(options):
+def test_given_splits_are_kept(options):
     thirds = zip(("train", "val", "test"), np.split(np.arange(36), 3), strict=True)
     parts = {name: (PIXELS[part], LABELS[part]) for name, part in thirds}
     given = open_dataset(parts, options())
@@ -159,7 +161,7 @@ def test_images_of_several_sizes_need_one(options):
 
 
 @pytest.mark.parametrize(
-    ("given", "says"),
+    ("given", "message"),
     [
         ((PIXELS / 127.5 - 1, LABELS), "float64 values from -1 to 1; expected bytes"),
         ((PIXELS.astype(np.int32), LABELS), "int32 values"),
@@ -209,15 +211,15 @@ def test_images_of_several_sizes_need_one(options):
         ((np.zeros((4, 5, 6, 2), np.uint8), LABELS[:4]), "expected (rows, cols), or with 1 or 3 channels"),
     ],
 )
-def test_what_cannot_be_taken_is_told_in_one_line(options, tmp_path, given, says):
+def test_unusable_data_are_refused_in_one_line(options, tmp_path, given, message):
     with pytest.raises(InputError) as caught:
         open_dataset(given, options())
-    assert says in str(caught.value) and "\n" not in str(caught.value)
+    assert message in str(caught.value) and "\n" not in str(caught.value)
     assert [path.name for path in (tmp_path / "cache").glob("*")] == []
 
 
 @pytest.mark.parametrize("every", [2, 5])
-def test_a_group_is_never_on_two_sides(options, every):
+def test_a_group_is_never_in_two_splits(options, every):
     groups = [f"patient {place // every}" for place in range(COUNT)]
     given = open_dataset({"images": PIXELS, "labels": LABELS, "groups": groups}, options())
     folds = given.folds
@@ -225,14 +227,14 @@ def test_a_group_is_never_on_two_sides(options, every):
     assert all(0.05 <= count / COUNT <= 0.35 for count in np.bincount(folds, minlength=5))
 
 
-def test_a_group_on_two_sides_of_given_splits_is_refused(options):
+def test_a_group_in_two_given_splits_is_refused(options):
     part = {"images": PIXELS, "labels": LABELS}
     splits = {"train": {**part, "groups": np.arange(37)}, "test": {**part, "groups": np.arange(36, 73)}}
     with pytest.raises(InputError, match="such as '36' in train and in test"):
         open_dataset(splits, options())
 
 
-def test_what_is_kept_is_found_by_its_fingerprint_and_not_if_it_is_damaged(options, tmp_path):
+def test_stored_images_are_found_by_fingerprint_unless_damaged(options, tmp_path):
     given = open_dataset(FORMS["arrays"](), options())
     cache = tmp_path / "cache"
     found = find_images(given.fingerprint, [tmp_path / "nowhere", cache])
@@ -245,7 +247,7 @@ def test_what_is_kept_is_found_by_its_fingerprint_and_not_if_it_is_damaged(optio
     assert find_images(given.fingerprint, [cache]) is None
 
 
-def test_a_picture_of_one_row_keeps_its_colours():
+def test_an_image_of_one_row_keeps_its_colors():
     red = torch.tensor([200, 10, 20], dtype=torch.uint8).view(3, 1, 1).expand(3, 1, 4)
     resized = to_pixels(red, (1, 2), "squash")
     assert resized[:, 0, 0].tolist() == [200, 10, 20]
@@ -259,7 +261,7 @@ def test_a_picture_of_one_row_keeps_its_colours():
         (lambda png: png.replace(b"IDAT", b"\xff\0AT", 1), False),
     ],
 )
-def test_a_damaged_picture_is_named_with_its_place(options, tmp_path, damaged, is_open):
+def test_a_damaged_image_is_named_with_its_index(options, tmp_path, damaged, is_open):
     paths = [tmp_path / f"{number}.png" for number in range(4)]
     for number, path in enumerate(paths):
         Image.fromarray(PIXELS[number]).save(path)
@@ -313,7 +315,7 @@ class Around:
         return {"image": Image.fromarray(PIXELS[index]), "label": int(LABELS[index])}
 
 
-def test_columns_are_those_of_the_items_also_where_datasets_are_nested(tmp_path):
+def test_columns_of_nested_datasets_are_found(tmp_path):
     inner = Subset(Columns(), range(COUNT))
     inner.classes = NAMES
     for value in (Around(), inner):

@@ -1,4 +1,4 @@
-"""A folder of a user's images: whatever is in it is read right, or one line says what is wrong and where."""
+"""A folder of images is read correctly, or refused in one line with the reason and the file."""
 
 import os
 import socket
@@ -56,7 +56,7 @@ def message_of(call):
 
 
 def quadrants(width=40, height=20):
-    """An image whose left half is red and whose right half is blue."""
+    """An image with a red left half and a blue right half."""
     image = Image.new("RGB", (width, height), BLUE)
     image.paste(RED, (0, 0, width // 2, height))
     return image
@@ -84,7 +84,7 @@ def test_every_format_is_read(tmp_path, suffix):
 
 
 @pytest.mark.parametrize("suffix", ["png", "tif", "pgm"])
-def test_16_bit_grey_is_scaled_and_not_clipped(tmp_path, suffix):
+def test_16_bit_gray_is_scaled_and_not_clipped(tmp_path, suffix):
     grey = np.array([[0, 257 * 3], [257 * 100, 65535]], np.uint16)
     Image.fromarray(grey).save(tmp_path / f"x.{suffix}")
     decoded = decode_image(tmp_path / f"x.{suffix}", 2)
@@ -92,7 +92,7 @@ def test_16_bit_grey_is_scaled_and_not_clipped(tmp_path, suffix):
 
 
 @pytest.mark.parametrize("kind", [np.int32, np.float32])
-def test_grey_of_32_bits_is_refused(tmp_path, kind):
+def test_32_bit_gray_is_refused(tmp_path, kind):
     Image.fromarray(np.array([[0, 7], [99, 255]], kind)).save(tmp_path / "x.tif")
     with pytest.raises(UnreadableImage, match="grey of 32 bits"):
         decode_image(tmp_path / "x.tif", 2)
@@ -101,7 +101,7 @@ def test_grey_of_32_bits_is_refused(tmp_path, kind):
 @pytest.mark.parametrize(
     ("mode", "suffix"), [("CMYK", "jpg"), ("CMYK", "tif"), ("YCbCr", "tif"), ("LAB", "tif"), ("P", "gif")]
 )
-def test_other_colour_models_become_rgb(tmp_path, mode, suffix):
+def test_other_color_models_become_rgb(tmp_path, mode, suffix):
     image = Image.new("RGB", (8, 8), (250, 20, 30))
     if mode == "LAB":
         from PIL import ImageCms
@@ -141,7 +141,7 @@ def test_transparent_pixels_become_white(tmp_path, kind):
 
 @pytest.mark.parametrize("suffix", ["jpg", "png", "tif", "webp"])
 @pytest.mark.parametrize("orientation", range(1, 9))
-def test_images_are_turned_upright(tmp_path, suffix, orientation):
+def test_exif_rotation_is_applied(tmp_path, suffix, orientation):
     upright = quadrants(32, 32)
     upright.paste(GREEN, (0, 0, 16, 16))
     turns = Image.Transpose
@@ -155,7 +155,7 @@ def test_images_are_turned_upright(tmp_path, suffix, orientation):
     np.testing.assert_allclose(corners, [[GREEN, BLUE], [RED, BLUE]], atol=40)
 
 
-def test_the_first_frame_of_an_animation_is_taken(tmp_path):
+def test_the_first_frame_of_an_animation_is_used(tmp_path):
     frames = [Image.new("RGB", (8, 8), color) for color in (RED, GREEN, BLUE)]
     for suffix in ("gif", "webp", "png", "tif"):
         frames[0].save(tmp_path / f"x.{suffix}", save_all=True, append_images=frames[1:])
@@ -191,7 +191,7 @@ def test_a_broken_exif_block_does_not_lose_the_image(tmp_path):
 
 
 def bad_files(folder):
-    """One file of every kind that cannot be read, and what its reason mentions."""
+    """One unreadable file of every kind, with a part of its error message."""
     folder.mkdir(parents=True, exist_ok=True)
     noise = Image.fromarray(np.random.default_rng(0).integers(256, size=(64, 64, 3), dtype=np.uint8))
     noise.save(folder / "whole.jpg")
@@ -234,7 +234,7 @@ def test_class_folders_are_divided_into_folds_by_class(root, options):
     assert (train.images[train.labels == 0, 2] == 50).all() and (train.images[train.labels == 1, 2] == 0).all()
 
 
-def test_the_folds_do_not_look_into_files_and_a_new_class_changes_no_other(root, options):
+def test_folds_do_not_depend_on_file_contents_or_other_classes(root, options):
     classes(root, count=30)
     before = folds_by_name(open_folder(root, options()))
     fill(root / "ant", 30, color=GREEN)
@@ -244,7 +244,7 @@ def test_the_folds_do_not_look_into_files_and_a_new_class_changes_no_other(root,
 
 
 @pytest.mark.parametrize("validation", ["val", "valid", "validation"])
-def test_split_folders_are_taken_as_they_are(root, options, validation):
+def test_split_folders_are_used_unchanged(root, options, validation):
     for split, count in (("train", 3), (validation, 2), ("test", 1)):
         classes(root / split, count=count)
     source = open_folder(root, options())
@@ -253,11 +253,11 @@ def test_split_folders_are_taken_as_they_are(root, options, validation):
     assert source.provenance()["layout"] == "split folders"
 
 
-def test_nested_folders_count_and_hidden_and_other_files_do_not(root, options):
+def test_nested_folders_are_read_and_hidden_and_other_files_are_not(root, options):
     classes(root, count=3)
     save(root / "ant" / "deep" / "deeper" / "x.JPG", format="JPEG")
-    left_behind = [".hidden.png", "._x.jpg", ".cache/x.png", "deep/.x.png", "notes.txt", "Thumbs.db", "desktop.ini"]
-    for name in (*left_behind, "@eaDir/x.png", ".ipynb_checkpoints/x.png", "__MACOSX/x.png"):
+    ignored_files = [".hidden.png", "._x.jpg", ".cache/x.png", "deep/.x.png", "notes.txt", "Thumbs.db", "desktop.ini"]
+    for name in (*ignored_files, "@eaDir/x.png", ".ipynb_checkpoints/x.png", "__MACOSX/x.png"):
         save(root / "ant" / name, format="PNG")
     for name in (".git", ".ipynb_checkpoints", "__MACOSX", "@eaDir"):
         fill(root / name, 1)
@@ -298,7 +298,7 @@ def test_a_link_that_would_mix_classes_is_not_followed_and_is_named(root, option
         (root / "ant" / "up").symlink_to(elsewhere)
     links[0].symlink_to(elsewhere if "elsewhere" in target else {"itself": "up"}.get(target, target))
     source = open_folder(root, options())
-    if target == "itself":  # what cannot be followed at all is no folder, and no image by its name
+    if target == "itself":  # a broken link is neither a folder nor an image
         assert len(source.train()) == 10
         return
     message = message_of(source.train)
@@ -330,7 +330,7 @@ TWO = {"train/ant": 5, "train/bee": 5}
 
 
 @pytest.mark.parametrize(
-    ("counts", "says"),
+    ("counts", "expected_message"),
     [
         ({}, "photos: no such folder"),
         ({"": 1}, "no class folder, and at least 2 are needed"),
@@ -344,11 +344,11 @@ TWO = {"train/ant": 5, "train/bee": 5}
         ({**TWO, "val/ant": 0}, "val: it holds no images"),
     ],
 )
-def test_what_is_wrong_with_a_folder_is_one_line(root, options, counts, says):
+def test_an_unusable_folder_is_refused_in_one_line(root, options, counts, expected_message):
     for name, count in counts.items():
         (root / name).mkdir(parents=True, exist_ok=True)
         fill(root / name, count)
-    assert says in message_of(open_folder(root, options()).train)
+    assert expected_message in message_of(open_folder(root, options()).train)
 
 
 def test_folders_beside_train_are_ignored_with_a_warning(root, options):
@@ -358,7 +358,7 @@ def test_folders_beside_train_are_ignored_with_a_warning(root, options):
         assert open_folder(root, options()).folds is not None
 
 
-def test_everything_that_is_wrong_in_any_split_is_listed_at_once(root, options):
+def test_problems_of_all_splits_are_listed_together(root, options):
     for split in ("train", "val", "test"):
         classes(root / split, count=4)
     expected = {f"{split}/ant/{name}" for split in ("train", "test") for name in bad_files(root / split / "ant")}
@@ -393,19 +393,19 @@ def test_unreadable_files_are_left_out_on_request_with_a_warning_each_time(root,
 
 
 @pytest.mark.parametrize(
-    ("emptied", "count", "says"),
+    ("emptied", "count", "expected_message"),
     [
         ("test/bee", 4, "class 'bee' has 0 readable test"),
         ("validation", 8, "none of the validation images can be read"),
     ],
 )
-def test_a_class_or_split_that_skipping_empties_is_named(root, options, emptied, count, says):
+def test_a_class_or_split_that_skipping_empties_is_named(root, options, emptied, count, expected_message):
     for split in ("train", "validation", "test"):
         classes(root / split, count=4)
     for path in (root / emptied).rglob("*.png"):
         path.write_bytes(b"")
     message = message_of(open_folder(root, options(skip_unreadable=True)).train)
-    assert says in message and f"empty file: {count}" in message
+    assert expected_message in message and f"empty file: {count}" in message
     assert "add what is missing, or remove these classes" in message
 
 
@@ -422,7 +422,7 @@ def decoded(monkeypatch):
     return names
 
 
-def test_a_second_reading_decodes_nothing_and_gives_the_same(root, options, decoded):
+def test_a_second_reading_uses_the_cache(root, options, decoded):
     classes(root)
     first = open_folder(root, options()).train()
     decoded.clear()
@@ -434,7 +434,7 @@ def test_a_second_reading_decodes_nothing_and_gives_the_same(root, options, deco
 
 
 @pytest.mark.parametrize("change", ["edited", "replaced", "added", "removed", "touched", "image_size", "resize"])
-def test_any_change_is_noticed(root, options, decoded, change):
+def test_any_change_of_a_file_is_detected(root, options, decoded, change):
     classes(root / "train")
     classes(root / "test")
     path = root / "train" / "ant" / "3.png"
@@ -473,7 +473,7 @@ def test_an_outdated_cache_is_removed(root, options, tmp_path):
 
 @pytest.mark.parametrize("suffix", [".npy", ".json"])
 @pytest.mark.parametrize("damage", ["truncated", "empty", "garbage", "flipped", "gone", "pickle"])
-def test_a_damaged_cache_is_made_anew(root, options, tmp_path, decoded, suffix, damage):
+def test_a_damaged_cache_is_rebuilt(root, options, tmp_path, decoded, suffix, damage):
     classes(root)
     expected = open_folder(root, options()).train().fingerprint()
     decoded.clear()
@@ -495,7 +495,7 @@ def test_a_damaged_cache_is_made_anew(root, options, tmp_path, decoded, suffix, 
     assert path.read_bytes() == content
 
 
-def test_a_cache_that_cannot_be_written_gives_one_line_and_leaves_nothing(root, options, tmp_path, monkeypatch):
+def test_an_unwritable_cache_gives_one_line_and_leaves_no_file(root, options, tmp_path, monkeypatch):
     def full(*arguments, **options):
         raise OSError(28, "No space left on device")
 
@@ -507,14 +507,14 @@ def test_a_cache_that_cannot_be_written_gives_one_line_and_leaves_nothing(root, 
     assert list((tmp_path / "cache").iterdir()) == []
 
 
-def test_readers_and_writers_at_once_all_get_the_same(root, options):
+def test_concurrent_readers_and_writers_get_the_same_images(root, options):
     classes(root)
     with ThreadPoolExecutor(4) as pool:
         found = [pool.submit(lambda: open_folder(root, options()).train().fingerprint()) for _ in range(12)]
     assert len({future.result() for future in found}) == 1
 
 
-def test_a_class_whose_name_is_no_text_is_refused_before_anything_trains(root, options):
+def test_a_class_name_that_is_not_utf8_is_refused_before_training(root, options):
     classes(root / "train", count=4)
     os.rename(root / "train" / "ant", os.fsencode(root / "train") + b"/caf\xe9")
     with pytest.raises(InputError, match=r"class name that is not UTF-8: 1 .*class 'caf\\xe9' needs another name"):
@@ -527,7 +527,7 @@ def test_shrinking_is_antialiased(tmp_path):
     np.testing.assert_allclose(decode_image(tmp_path / "x.png", 16), 127.5, atol=2)
 
 
-def test_a_jpeg_on_its_side_keeps_the_detail_that_a_wide_image_needs(tmp_path):
+def test_a_rotated_jpeg_is_decoded_in_sufficient_detail(tmp_path):
     stripes = Image.fromarray((np.indices((2048, 512))[1] // 8 % 2 * 255).astype(np.uint8))
     exif = Image.Exif()
     exif[0x0112] = 6
@@ -537,7 +537,7 @@ def test_a_jpeg_on_its_side_keeps_the_detail_that_a_wide_image_needs(tmp_path):
     assert np.abs(side.astype(int) - upright).max() < 20
 
 
-def test_the_transparent_color_of_a_grey_png_of_16_bits_becomes_white(tmp_path):
+def test_the_transparent_color_of_a_16_bit_gray_png_becomes_white(tmp_path):
     pixels, transparent = struct.pack(">HHH", 0x1234, 0x1300, 0xFFFF), struct.pack(">H", 0x1234)
     header = struct.pack(">IIBBBBB", 3, 1, 16, 0, 0, 0, 0)
     parts = (b"IHDR", header), (b"tRNS", transparent), (b"IDAT", zlib.compress(b"\0" + pixels)), (b"IEND", b"")

@@ -1,4 +1,4 @@
-"""The same files give the same pixels, fingerprints, folds, subsets and augmented batches in every version."""
+"""Pixels, fingerprints, folds, subsets and augmented batches of given files are the same in every version."""
 
 import hashlib
 import json
@@ -134,7 +134,7 @@ def test_files_in_the_layout_of_cifar_keep_their_values(tmp_path, name):
     ],
 )
 def test_augmented_batches_keep_their_values(name, changes):
-    """Only changes that copy or clear whole pixels are compared: every processor gives these values."""
+    """Only operations that copy or clear whole pixels, which give equal values on every processor."""
     images = torch.from_numpy(pixels(0, 29, 3, 11, 13))
     augmenter = Augmenter(Augmentation(**changes), mean=[0.0] * 3, std=[1.0] * 3, num_classes=5)
     uniform = augmenter.draw(29, torch.Generator().manual_seed(1))

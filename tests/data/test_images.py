@@ -1,4 +1,4 @@
-"""Large sets stay in their file: what they give is what sets in memory give."""
+"""Large sets are memory-mapped, and give the same values as sets in memory."""
 
 import pytest
 import torch
@@ -22,7 +22,7 @@ def large(monkeypatch):
     monkeypatch.setattr(images, "MAX_COPIED_BYTES", 1)
 
 
-def test_parts_and_unions_of_large_sets_are_those_of_small_ones(monkeypatch):
+def test_subsets_and_concatenations_of_large_sets_equal_those_of_small_sets(monkeypatch):
     first, second, places = _set(41), _set(23, 1), torch.randperm(64, generator=torch.Generator().manual_seed(5))[:47]
     small = concatenate(first, second).subset(places).subset(torch.arange(46, 3, -3))
     monkeypatch.setattr(images, "MAX_COPIED_BYTES", 1)
@@ -35,7 +35,7 @@ def test_parts_and_unions_of_large_sets_are_those_of_small_ones(monkeypatch):
     assert gathered.sample_ids == small.sample_ids and torch.equal(gathered.labels, small.labels)
 
 
-def test_batches_of_a_large_set_are_those_of_a_small_one(large):
+def test_batches_of_a_large_set_equal_those_of_a_small_set(large):
     whole, places = _set(41), torch.arange(40, 2, -1)
     parts = [
         whole.subset(places),
@@ -49,7 +49,7 @@ def test_batches_of_a_large_set_are_those_of_a_small_one(large):
         assert torch.equal(mapped, held) and torch.equal(labels, theirs)
 
 
-def test_more_than_the_disk_holds_is_told_before_it_is_written(tmp_path):
+def test_images_larger_than_the_free_disk_are_refused_before_writing(tmp_path):
     with (
         pytest.raises(OSError, match="do not fit on the disk"),
         create_image_file(tmp_path / "x.npy", (2**40, 3, 99, 99)),

@@ -1,4 +1,4 @@
-"""Pictures in every form that a user has them in become the same bytes."""
+"""Images in every accepted form become the same bytes."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,9 @@ def pixels():
 
 
 def _decoded(given, shape=SHAPE, resize="crop"):
-    return torch.stack([picture.decode(shape, resize) for picture in parse_input_images(given, channels=shape[0])])
+    return torch.stack(
+        [image_file.decode(shape, resize) for image_file in parse_input_images(given, channels=shape[0])]
+    )
 
 
 @pytest.mark.parametrize("resize", ["crop", "squash", "pad"])
@@ -32,13 +34,13 @@ def test_a_file_an_image_an_array_and_a_tensor_give_the_same_bytes(pixels, tmp_p
             assert torch.equal(_decoded(one, resize=resize), expected), type(one)
 
 
-def test_bytes_of_the_right_shape_are_taken_as_they_are_whatever_it_is():
+def test_bytes_of_the_right_shape_are_used_unchanged():
     images = torch.randint(0, 256, (5, 2, 7, 11), dtype=torch.uint8)
     assert torch.equal(_decoded(images, (2, 7, 11)), images)
     assert torch.equal(_decoded(images.permute(0, 2, 3, 1).numpy(), (2, 7, 11)), images)
 
 
-def test_where_channels_may_stand_first_or_last_they_stand_last_in_an_array_and_first_in_a_tensor():
+def test_ambiguous_channels_are_last_in_an_array_and_first_in_a_tensor():
     images = torch.randint(0, 256, (2, 3, 5, 3), dtype=torch.uint8)
     as_tensor, as_array = ([p.content for p in parse_input_images(one, channels=3)] for one in (images, images.numpy()))
     assert [tuple(one.shape) for one in (*as_tensor, *as_array)] == [(3, 5, 3)] * 2 + [(3, 3, 5)] * 2
@@ -46,31 +48,31 @@ def test_where_channels_may_stand_first_or_last_they_stand_last_in_an_array_and_
 
 
 @pytest.mark.parametrize("rows", [3, 17])
-def test_an_array_of_two_dimensions_is_a_grey_image(pixels, rows):
+def test_an_array_of_two_dimensions_is_a_gray_image(pixels, rows):
     grey = pixels[:rows, :3, 0]
     assert torch.equal(_decoded(grey), _decoded(np.repeat(grey[..., None], 3, axis=-1)))
     assert torch.equal(_decoded(grey, (1, rows, 3)), torch.from_numpy(grey.copy())[None, None])
 
 
 @pytest.mark.parametrize("mode", ["L", "1", "P", "RGBA", "LA", "CMYK"])
-def test_an_image_of_another_mode_is_brought_to_rgb_as_its_file_is(pixels, tmp_path, mode):
+def test_a_pil_image_of_another_mode_is_converted_as_its_file(pixels, tmp_path, mode):
     image = Image.fromarray(pixels).convert(mode)
     image.save(tmp_path / "one.tiff")
     assert torch.equal(_decoded(image), _decoded(tmp_path / "one.tiff"))
 
 
-def test_a_folder_gives_its_images_by_name_and_those_below(pixels, tmp_path):
+def test_a_folder_gives_all_images_in_it_and_below_sorted_by_name(pixels, tmp_path):
     (tmp_path / "b").mkdir()
     for name in ("c.png", "b/z.PNG", "a.bmp"):
         Image.fromarray(pixels).save(tmp_path / name)
     (tmp_path / "notes.txt").write_text("no image")
-    assert [picture.name for picture in parse_input_images(tmp_path, channels=3)] == ["a.bmp", "b/z.PNG", "c.png"]
+    assert [image_file.name for image_file in parse_input_images(tmp_path, channels=3)] == ["a.bmp", "b/z.PNG", "c.png"]
     mixed = parse_input_images([tmp_path / "c.png", pixels], channels=3)
-    assert [picture.name for picture in mixed] == [str(tmp_path / "c.png"), "1"]
+    assert [image_file.name for image_file in mixed] == [str(tmp_path / "c.png"), "1"]
 
 
 @pytest.mark.parametrize(
-    ("given", "says"),
+    ("given", "message"),
     [
         (np.full((5, 7, 3), 0.3), "; expected bytes (uint8) from 0 to 255, or floats that are"),
         (torch.full((3, 5, 7), -1.0), "images: float32 values from -1 to -1; expected bytes"),
@@ -84,14 +86,14 @@ def test_a_folder_gives_its_images_by_name_and_those_below(pixels, tmp_path):
         ("nowhere.png", "nowhere.png: No such file or directory"),
     ],
 )
-def test_what_is_no_picture_is_refused_in_one_line(given, says):
+def test_values_that_are_not_images_are_refused_in_one_line(given, message):
     with pytest.raises(InputError) as caught:
         _decoded(given)
-    assert says in str(caught.value)
+    assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
-def test_damaged_images_empty_folders_and_shapes_that_files_cannot_have_are_refused(pixels, tmp_path):
+def test_damaged_images_empty_folders_and_impossible_shapes_are_refused(pixels, tmp_path):
     Image.fromarray(pixels).save(tmp_path / "whole.png")
     (tmp_path / "cut.png").write_bytes((tmp_path / "whole.png").read_bytes()[:200])
     with pytest.raises(InputError, match=r"cut\.png: damaged"):
@@ -105,7 +107,7 @@ def test_damaged_images_empty_folders_and_shapes_that_files_cannot_have_are_refu
         _decoded(tmp_path / "whole.png", (2, 5, 7))
 
 
-def test_floats_of_newer_transforms_and_of_half_precision_are_bytes_too():
+def test_float_images_become_bytes():
     """v2.ToDtype(scale=True) multiplies by 1 / 255, which is another last bit than a division by 255."""
     every = torch.arange(256, dtype=torch.uint8).reshape(1, 1, 16, 16).expand(2, 3, 16, 16)
     assert torch.equal(_decoded(every.float() * (1 / 255), (3, 16, 16)), every)

@@ -11,8 +11,8 @@ from vit_vs_cnn.data.near_duplicates import near_duplicate_pairs
 
 
 @pytest.fixture(scope="module")
-def pictures():
-    """Tiles of two photographs that scikit-learn brings along: every fifth apart, the others together."""
+def image_files():
+    """Tiles of two photographs of scikit-learn: every fifth one separately, and the others."""
     tiles = torch.cat([_tiles(torch.from_numpy(photo.copy())) for photo in load_sample_images().images])
     tiles = tiles[tiles.float().flatten(1).std(1) > 25]  # an empty sky has no detail to know it by
     apart = torch.arange(len(tiles)) % 5 == 0
@@ -57,8 +57,8 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_the_same_picture_is_found_however_it_was_changed(pictures, change):
-    _, train = pictures
+def test_changed_copies_of_an_image_are_found(image_files, change):
+    _, train = image_files
     found = near_duplicate_pairs(CHANGES[change](train[:41]), train)
     own = found.test == found.train
     # By parts of a pixel of 32 both ways: the finest detail of some is another. JPEG takes the faint colours of a few.
@@ -66,12 +66,12 @@ def test_the_same_picture_is_found_however_it_was_changed(pictures, change):
     assert len(found.test) - own.sum() <= 2
 
 
-def test_different_pictures_are_no_duplicates(pictures):
-    assert len(near_duplicate_pairs(*pictures).test) <= 1
+def test_different_images_are_not_duplicates(image_files):
+    assert len(near_duplicate_pairs(*image_files).test) <= 1
 
 
 def _ball(colour, spot):
-    """A shaded ball on white, with a spot of light: what two apples have in common."""
+    """A shaded ball with a highlight on white, as two images of apples have in common."""
     rows, cols = torch.meshgrid(torch.arange(32.0), torch.arange(32.0), indexing="ij")
     inside = ((rows - 16).square() + (cols - 16).square()).sqrt().lt(11).float()
     light = torch.exp(-((rows - spot[0]).square() + (cols - spot[1]).square()) / 18)
@@ -80,12 +80,12 @@ def _ball(colour, spot):
 
 
 def _horizon(grey, seed):
-    """Sky, horizon and waves, of some colour: what two seas have in common."""
+    """Sky, horizon and waves of a color, as two images of the sea have in common."""
     waves = torch.randn(1, 1, 8, 32, generator=torch.Generator().manual_seed(seed))
     sea = 90 + 20 * F.interpolate(waves, (16, 32), mode="bilinear")[0]
-    picture = torch.cat([torch.full((1, 16, 32), 190.0), sea], 1).expand(3, -1, -1)
+    image_file = torch.cat([torch.full((1, 16, 32), 190.0), sea], 1).expand(3, -1, -1)
     tint = torch.tensor([0.0, 0.0, 0.0] if grey else [-35.0, 0.0, 45.0])[:, None, None]
-    return (picture + tint).clamp(0, 255).byte()
+    return (image_file + tint).clamp(0, 255).byte()
 
 
 @pytest.mark.parametrize(
@@ -97,19 +97,19 @@ def _horizon(grey, seed):
         (_horizon(False, 0), _horizon(False, 1)),
     ],
 )
-def test_pictures_of_one_composition_are_no_duplicates_but_of_themselves(one, other):
+def test_images_of_one_composition_are_only_duplicates_of_themselves(one, other):
     both = torch.stack([one, other])
     found = near_duplicate_pairs(both, both)
     assert list(zip(found.test.tolist(), found.train.tolist(), strict=True)) == [(0, 0), (1, 1)]
 
 
-def test_images_of_one_colour_have_no_duplicates(pictures):
+def test_images_of_one_color_have_no_duplicates(image_files):
     plain = torch.full((3, 3, 70, 70), 128, dtype=torch.uint8)
-    assert len(near_duplicate_pairs(plain, torch.cat([plain, pictures[1]])).test) == 0
+    assert len(near_duplicate_pairs(plain, torch.cat([plain, image_files[1]])).test) == 0
 
 
-def test_a_crowd_of_copies_keeps_the_copies_of_each(pictures):
-    _, train = pictures
+def test_many_copies_of_one_image_do_not_hide_copies_of_others(image_files):
+    _, train = image_files
     crowd = torch.cat([train[:1]] * 80 + [train[1:3]])
     found = near_duplicate_pairs(train[:3], crowd)
     assert found.test[torch.isin(found.train, torch.arange(82))].unique().tolist() == [0, 1, 2]

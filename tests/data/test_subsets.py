@@ -1,4 +1,4 @@
-"""The order behind the data-size regimes: nested, stratified, the same for the same seed."""
+"""Subsets of training images are nested, stratified, and determined by the seed."""
 
 import hashlib
 import itertools
@@ -30,7 +30,7 @@ def class_counts(labels, subset, classes):
     return torch.bincount(labels[subset], minlength=classes)
 
 
-def test_smaller_subset_begins_the_larger():
+def test_smaller_subset_is_a_prefix_of_the_larger():
     labels = labels_of(PRIMES)
     subsets = nested_subsets(labels, [41, 7, 58, 1, 23], seed=5)
     assert list(subsets) == [41, 7, 58, 1, 23]
@@ -47,18 +47,18 @@ def test_smaller_subset_begins_the_larger():
 def test_every_prefix_is_within_tijdemans_bound_of_proportional(counts, seed):
     labels = labels_of(counts, seed)
     order = nested_order(labels, seed)
-    drawn = np.eye(len(counts))[labels[order].numpy()].cumsum(axis=0)
+    counts_so_far = np.eye(len(counts))[labels[order].numpy()].cumsum(axis=0)
     sizes = np.arange(1, len(labels) + 1)[:, None]
     bound = 1 - 1 / (2 * len(counts) - 2)
-    assert abs(drawn - sizes * np.array(counts) / len(labels)).max() <= bound + 1e-9
+    assert abs(counts_so_far - sizes * np.array(counts) / len(labels)).max() <= bound + 1e-9
 
 
-def test_an_absent_class_does_not_move_the_images_of_another():
+def test_an_absent_class_does_not_change_the_order_of_the_others():
     labels = torch.tensor([0, 2, 5] * 20)
     order = nested_order(labels, seed=0)
     renamed = nested_order(torch.where(labels == 2, 9, labels), seed=0)
-    for kept in (0, 5):
-        assert torch.equal(order[labels[order] == kept], renamed[labels[renamed] == kept])
+    for selected in (0, 5):
+        assert torch.equal(order[labels[order] == selected], renamed[labels[renamed] == selected])
 
 
 @pytest.mark.parametrize("size", [0, -3, 59])
@@ -92,7 +92,7 @@ def test_both_parts_nest_as_the_subset_grows():
             assert torch.equal(smaller[part], larger[part][: len(smaller[part])])
 
 
-def test_hash_names_the_set_not_its_order():
+def test_hash_depends_on_the_set_and_not_its_order():
     indices = torch.tensor([5, 3, 258])
     expected = hashlib.sha256(b"".join(i.to_bytes(8, "little") for i in (3, 5, 258))).hexdigest()[:16]
     assert subset_hash(indices) == subset_hash(indices.flip(0)) == expected
@@ -100,7 +100,7 @@ def test_hash_names_the_set_not_its_order():
 
 
 @pytest.mark.parametrize("fraction", [0.1, 0.2, 0.5])
-def test_held_out_groups_are_whole_and_near_the_fraction_of_every_class(fraction):
+def test_whole_groups_are_held_out_near_the_fraction_of_every_class(fraction):
     generator = torch.Generator().manual_seed(7)
     groups = torch.randint(0, 97, (1009,), generator=generator).unique(return_inverse=True)[1]
     labels = torch.randint(0, 5, (1009,), generator=generator)
@@ -119,7 +119,7 @@ def test_a_class_in_one_group_is_never_held_out_and_one_group_at_least_is():
 
 
 @pytest.mark.parametrize("folds", [2, 5, 11])
-def test_folds_hold_every_class_and_every_fold_equally_often(folds):
+def test_folds_contain_every_class_equally_often(folds):
     labels = labels_of(PRIMES)
     order = torch.from_numpy(np.random.default_rng(1).permutation(len(labels)))
     found = stratified_folds(labels, order, folds)
@@ -129,7 +129,7 @@ def test_folds_hold_every_class_and_every_fold_equally_often(folds):
 
 
 @pytest.mark.parametrize("folds", [2, 5, 11])
-def test_folds_of_groups_part_none_and_are_nearly_stratified(folds):
+def test_folds_split_no_group_and_are_nearly_stratified(folds):
     generator = torch.Generator().manual_seed(folds)
     groups = torch.randint(0, 97, (1009,), generator=generator).unique(return_inverse=True)[1]
     labels = torch.randint(0, 5, (1009,), generator=generator)
@@ -140,7 +140,7 @@ def test_folds_of_groups_part_none_and_are_nearly_stratified(folds):
     assert (shares - 1 / folds).abs().max() < 0.3 / folds
 
 
-def test_a_class_of_two_groups_is_in_two_folds_where_that_can_be():
+def test_a_class_of_two_groups_is_in_two_folds_if_possible():
     labels, groups = torch.tensor([0, 0, 1, 1, 0, 1, 2, 2]), torch.tensor([0, 0, 1, 1, 2, 2, 3, 3])
     found = grouped_folds(labels, groups, [2, 0, 1, 3], 2)
     assert found[labels == 0].unique().numel() == found[labels == 1].unique().numel() == 2

@@ -46,7 +46,7 @@ def test_a_table_of_a_folder_gives_the_images_of_the_folder(rows, source, tmp_pa
         assert (pixels == images[name]).all() and label == known[name.split("/")[1]]
 
 
-def test_the_column_of_splits_is_kept(rows, source):
+def test_the_split_column_is_used(rows, source):
     rows["split"] = ["Train", "val", "TEST"] * 13
     given = source(rows, split="split")
     expected = rows.groupby("split")["image"].apply(list)
@@ -87,7 +87,7 @@ def test_numbers_as_labels_are_sorted_as_numbers(rows, source):
 
 
 @pytest.mark.parametrize(
-    ("change", "options", "says"),
+    ("change", "options", "message"),
     [
         (lambda rows: rows.rename(columns={"image": "file"}), {}, "no column 'image' (data.table.image); there are f"),
         (lambda rows: rows.assign(label=[""] + ["a", "b"] * 19), {}, "row 1 has nothing in column 'label'"),
@@ -107,7 +107,7 @@ def test_numbers_as_labels_are_sorted_as_numbers(rows, source):
         (lambda rows: rows.assign(image=rows["image"].str.replace("p0", "q0")), {}, "missing: 9"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_with_a_table_is_told_in_one_line(rows, source, change, options, says):
+def test_an_unusable_table_is_refused_in_one_line(rows, source, change, options, message):
     with pytest.raises(InputError) as caught:
         source(change(rows), **options).train()
-    assert says in str(caught.value) and "\n" not in str(caught.value)
+    assert message in str(caught.value) and "\n" not in str(caught.value)

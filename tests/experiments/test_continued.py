@@ -1,4 +1,4 @@
-"""An experiment that is continued: what may change, and in which order its runs come."""
+"""Continuing an experiment: allowed changes, and the order of runs."""
 
 import io
 import os
@@ -12,12 +12,14 @@ from filelock import FileLock
 from rich.console import Console
 
 import vit_vs_cnn as vc
-from tests.experiments.tiny import run_quietly, tiny_config
+from tests.experiments.tiny import run_quietly, tiny_config, tiny_experiment
 from tests.results import make_result
 from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.config.reading import override
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.experiments import runner
+from vit_vs_cnn.experiments import runner, timing
+from vit_vs_cnn.experiments.timing import choose_precision
+from vit_vs_cnn.files import write_text
 from vit_vs_cnn.runs.experiment_data import ExperimentData
 from vit_vs_cnn.runs.preparation import grid
 from vit_vs_cnn.workers import supervisor
@@ -42,7 +44,7 @@ def values(trained_once, tmp_path):
         ("data.synthetic.seed", 5, "other images"),
     ],
 )
-def test_other_settings_than_those_of_finished_runs_are_refused_unless_forced(
+def test_settings_other_than_those_of_finished_runs_are_refused_unless_forced(
     values, name, value, difference, monkeypatch
 ):
     override(values, name, value)
@@ -70,8 +72,8 @@ def test_more_seeds_sizes_contenders_or_another_budget_continue_an_experiment(va
     for block, changed in change.items():
         values[block] |= changed
     asked = []
-    monkeypatch.setattr(runner, "execute", lambda cells, *_, **__: asked.extend(cells))
-    monkeypatch.setattr(runner, "raise_failures", lambda cells: None)
+    monkeypatch.setattr(runner, "execute", lambda runs, *_, **__: asked.extend(runs))
+    monkeypatch.setattr(runner, "raise_failures", lambda runs: None)
     monkeypatch.setattr(runner, "read_result", lambda path: make_result())
     run_quietly(experiment_from_dict(values))
     assert asked
@@ -83,33 +85,57 @@ def test_the_primary_comparison_runs_first(values):
     pool = ExperimentData.from_experiment(experiment)
     plan = runner.make_analysis_plan(experiment, {size: size for size in (40, 60, 120)})
     later = replace(experiment, protocol=replace(experiment.protocol, seeds=[3, 4, 5]))
-    cells = runner._primary_first(grid(later, pool, world_size=1), plan)
-    first = [(cell.contender, cell.train_size, cell.budget.short, cell.seed) for cell in cells[:4]]
+    runs = runner._primary_first(grid(later, pool, world_size=1), plan)
+    first = [(run.contender, run.train_size, run.budget.short, run.seed) for run in runs[:4]]
     assert first == [(name, 120, "4 steps", seed) for seed in (3, 4) for name in ("vit", "resnet")]
-    assert [cell.train_size for cell in cells[4:]] == sorted(cell.train_size for cell in cells[4:])
+    assert [run.train_size for run in runs[4:]] == sorted(run.train_size for run in runs[4:])
 
 
-def test_a_second_command_in_a_folder_says_that_another_one_works_there(values, monkeypatch):
+def test_a_second_command_in_a_folder_reports_the_first(values, monkeypatch):
     values["protocol"] |= {"seeds": [5]}
     experiment = experiment_from_dict(values)
-    pool, told = ExperimentData.from_experiment(experiment), io.StringIO()
-    cells = grid(experiment, pool, world_size=1)
+    pool, output = ExperimentData.from_experiment(experiment), io.StringIO()
+    runs = grid(experiment, pool, world_size=1)
     monkeypatch.setattr(supervisor, "take_runs", lambda *_, **__: None)
-    supervisor.execute(cells, pool, console=Console(file=told, width=500))
-    assert "Another command" not in told.getvalue()
-    cells[0].folder.mkdir(parents=True)
-    WorkRequest([], 1, datetime(2026, 3, 5, 7, 11, tzinfo=UTC)).count_attempt(cells[0])
-    with FileLock(cells[0].lock):
-        supervisor.execute(cells, pool, console=Console(file=told, width=500))
+    supervisor.execute(runs, pool, console=Console(file=output, width=500))
+    assert "Another command" not in output.getvalue()
+    runs[0].folder.mkdir(parents=True)
+    WorkRequest([], 1, datetime(2026, 3, 5, 7, 11, tzinfo=UTC)).count_attempt(runs[0])
+    with FileLock(runs[0].lock):
+        supervisor.execute(runs, pool, console=Console(file=output, width=500))
     who = f"process {os.getpid()} on {platform.node()}, since 2026-03-05 07:11 UTC"
     assert (
-        f"Another command is training in {experiment.folder} ({who}); both share the remaining runs" in told.getvalue()
+        f"Another command is training in {experiment.folder} ({who}); both share the remaining runs"
+        in output.getvalue()
     )
 
 
-def test_a_folder_that_is_not_there_is_reported_before_weights_are_looked_for(monkeypatch):
+def test_a_missing_folder_is_reported_before_weights_are_searched(monkeypatch):
     from vit_vs_cnn.runs import pretrained
 
     monkeypatch.setattr(pretrained, "read_pretrained", lambda *_: pytest.fail("weights were looked for"))
     with pytest.raises(InputError, match=r"data\.root nowhere: no such folder"):
         vc.train("decide", {"data.root": "nowhere"}, quiet=True)
+
+
+@pytest.fixture
+def experiment(tmp_path):
+    return replace(tiny_experiment(tmp_path), trainer={"precision": "auto", "accelerator": "cpu"})
+
+
+@pytest.mark.parametrize(("units", "precision"), [([], None), (["AMX"], "bf16-mixed")])
+def test_half_precision_is_chosen_if_the_hardware_supports_it(experiment, monkeypatch, units, precision):
+    monkeypatch.setattr(timing, "bfloat16_units", lambda: units)
+    assert choose_precision(experiment).trainer.get("precision") == precision
+
+
+@pytest.mark.parametrize("folder", [".", "tuning"])
+def test_an_experiment_and_its_trials_are_continued_in_their_precision(experiment, monkeypatch, folder):
+    monkeypatch.setattr(timing, "bfloat16_units", lambda: [])
+    write_text(experiment.folder / folder / "experiment.yaml", "trainer: {precision: bf16-mixed}\n")
+    assert choose_precision(experiment).trainer["precision"] == "bf16-mixed"
+
+
+def test_a_precision_in_the_config_is_kept(experiment):
+    named = replace(experiment, trainer={"precision": "32-true"})
+    assert choose_precision(named) is named

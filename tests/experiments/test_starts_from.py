@@ -27,18 +27,18 @@ def finished(tmp_path_factory):
     return experiment
 
 
-def _cells(experiment):
-    cells = grid(experiment, ExperimentData(experiment.data), world_size=1)
-    return {cell.contender: cell for cell in cells}
+def _run_folders(experiment):
+    runs = grid(experiment, ExperimentData(experiment.data), world_size=1)
+    return {run.contender: run for run in runs}
 
 
-def _start(cell):
-    start = read_result(cell.folder / "result.json").start
+def _start(run):
+    start = read_result(run.folder / "result.json").start
     return start.start_kind, start.start_name
 
 
 def test_a_start_runs_before_the_one_that_starts_from_it(finished):
-    assert list(_cells(finished)) == ["resnet", "longer"]
+    assert list(_run_folders(finished)) == ["resnet", "longer"]
 
 
 def test_with_a_learning_rate_of_zero_the_weights_are_those_of_the_start(tmp_path):
@@ -46,22 +46,22 @@ def test_with_a_learning_rate_of_zero_the_weights_are_those_of_the_start(tmp_pat
     values["contenders"]["longer"]["optimizer"] = {"name": "sgd", "lr": 1e-30, "weight_decay": 0.0}
     experiment = experiment_from_dict(values)
     run_quietly(experiment)
-    cells = _cells(experiment)
-    before, after = (open_network(cells[name].checkpoint).network for name in ("resnet", "longer"))
+    runs = _run_folders(experiment)
+    before, after = (open_network(runs[name].checkpoint).network for name in ("resnet", "longer"))
     for (name, a), b in zip(before.named_parameters(), after.parameters(), strict=True):
         torch.testing.assert_close(a, b, rtol=0, atol=1e-20, msg=name)
 
 
-def test_the_start_is_part_of_a_cells_name(finished, tmp_path):
+def test_the_start_is_part_of_the_identity_of_a_run(finished, tmp_path):
     values = _values(finished.output)
     values["contenders"]["resnet"] = {**values["contenders"]["resnet"], "label_smoothing": 0.2}
-    assert _cells(experiment_from_dict(values))["longer"].folder != _cells(finished)["longer"].folder
+    assert _run_folders(experiment_from_dict(values))["longer"].folder != _run_folders(finished)["longer"].folder
 
 
-def test_the_result_says_where_it_started(finished):
-    cells = _cells(finished)
-    assert _start(cells["longer"]) == (StartKind.CONTINUED, "resnet-n120-s3")
-    assert _start(cells["resnet"]) == (StartKind.SCRATCH, None)
+def test_the_result_contains_its_start(finished):
+    runs = _run_folders(finished)
+    assert _start(runs["longer"]) == (StartKind.CONTINUED, "resnet-n120-s3")
+    assert _start(runs["resnet"]) == (StartKind.SCRATCH, None)
 
 
 def test_weights_of_another_network_are_refused_in_one_line(finished):
@@ -81,7 +81,7 @@ def test_weights_of_another_network_are_refused_in_one_line(finished):
         ({"vit": "vit"}, "none of them can be trained first"),
     ],
 )
-def test_a_start_that_cannot_be(tmp_path, starts, message):
+def test_an_impossible_start_is_refused(tmp_path, starts, message):
     values = tiny_config(tmp_path)
     for name, start in starts.items():
         values["contenders"][name]["starts_from"] = start

@@ -72,10 +72,10 @@ def test_sizes_are_evenly_spread_and_end_with_all_images(pool, count, smallest):
     assert max(ratios, default=1.0) < 1.02 * 100 ** (1 / 3)  # four sizes in two decades
 
 
-def _told(
+def _plan_output(
     monkeypatch, experiment: Experiment, pool: ExperimentData, *, step: float = 0.01, **options
 ) -> tuple[Experiment, str]:
-    """The plan, and what is said of it."""
+    """Plans for given minutes, and the printed lines."""
     monkeypatch.setattr("vit_vs_cnn.experiments.time_plan.seconds_per_step", lambda *_: step)
     text = io.StringIO()
     return plan_for_time(experiment, console=Console(file=text, width=400), pool=pool, **options), text.getvalue()
@@ -90,16 +90,16 @@ def _told(
     ],
 )
 def test_the_plan_names_the_answers_that_it_allows(pool, monkeypatch, tmp_path, minutes, answers):
-    experiment, text = _told(monkeypatch, _experiment(tmp_path, minutes=minutes), pool)
+    experiment, text = _plan_output(monkeypatch, _experiment(tmp_path, minutes=minutes), pool)
     assert re.search(f"These runs allow {answers}", text.rstrip())
     assert (len(experiment.protocol.seeds) >= 3) == ("no conclusion" not in answers)
     assert (len(experiment.protocol.train_sizes) >= 4) == ("no trend" not in answers)
 
 
-def test_where_the_test_images_can_show_nothing_that_is_all_that_is_told(monkeypatch, tmp_path):
+def test_too_few_test_images_are_all_that_is_reported(monkeypatch, tmp_path):
     experiment = _experiment(tmp_path, minutes=9.0)
     few = replace(experiment.data, synthetic=replace(experiment.data.synthetic, test_images=5))
-    _, text = _told(monkeypatch, replace(experiment, data=few), ExperimentData(few))
+    _, text = _plan_output(monkeypatch, replace(experiment, data=few), ExperimentData(few))
     assert "Too few images for an answer: 5 test images cannot show any difference" in " ".join(text.split())
     assert "These runs allow" not in text
 
@@ -110,19 +110,19 @@ def test_three_seeds_may_overrun_the_minutes_by_less_than_a_quarter(pool, monkey
     assert choose_grid(grids, cheapest.seconds / 60 / 1.24) == cheapest
     assert not choose_grid(grids, cheapest.seconds / 60 / 1.26).allows_conclusion
     experiment = _experiment(tmp_path, minutes=round(cheapest.seconds / 60 / 1.2, 3))
-    plan, text = _told(monkeypatch, experiment, pool)
+    plan, text = _plan_output(monkeypatch, experiment, pool)
     assert len(plan.protocol.seeds) == 3
     assert f"3 seeds take about {cheapest.seconds:.0f} s, more than " in text
 
 
-def test_too_few_minutes_are_refused_with_what_it_takes(pool):
+def test_too_few_minutes_are_refused_with_the_minutes_needed(pool):
     with pytest.raises(
         InputError, match=r"minutes 0\.01: the smallest plan \(1,300 images, 1 seed, 25 steps each\) takes about"
     ):
         _grid(pool, 0.01)
 
 
-def test_what_the_user_named_is_kept(pool):
+def test_settings_given_by_the_user_are_kept(pool):
     experiment = _experiment(Path("runs"), minutes=100.0)
     protocol = replace(experiment.protocol, seeds=[5, 7], train_sizes=[60, "all"])
     experiment = replace(experiment, protocol=protocol)
@@ -141,7 +141,7 @@ def test_a_step_of_every_model_is_timed(tmp_path):
     ("recipe", "fixed", "what"),
     [("by_size", "protocol.budget.steps", "train_sizes"), ("by_budget", "protocol.train_sizes", "budget")],
 )
-def test_a_recipe_of_one_place_is_not_lost_where_places_are_chosen(tmp_path, recipe, fixed, what):
+def test_recipes_by_size_or_budget_are_refused_if_minutes_choose_these(tmp_path, recipe, fixed, what):
     values = tiny_config(tmp_path) | {"minutes": 1.0}
     values["protocol"] |= {"train_sizes": [60], "budget": {"steps": [2, 4]}}
     values["contenders"]["vit"][recipe] = {60 if recipe == "by_size" else 4: {"label_smoothing": 0.2}}
@@ -149,74 +149,74 @@ def test_a_recipe_of_one_place_is_not_lost_where_places_are_chosen(tmp_path, rec
         plan_for_time(experiment_from_dict(values), fixed=[fixed], console=Console(quiet=True))
 
 
-def _write(begun: Experiment) -> None:
-    begun.folder.mkdir(exist_ok=True)
-    (begun.folder / "experiment.yaml").write_text(yaml.safe_dump(begun.to_dict()))
+def _write(started: Experiment) -> None:
+    started.folder.mkdir(exist_ok=True)
+    (started.folder / "experiment.yaml").write_text(yaml.safe_dump(started.to_dict()))
 
 
 @pytest.mark.parametrize("minutes", [3.0, 1.0])
 def test_the_same_or_fewer_minutes_keep_the_grid_of_the_folder(tmp_path, minutes):
-    begun = _experiment(tmp_path)
-    _write(begun)
+    started = _experiment(tmp_path)
+    _write(started)
     text = io.StringIO()
     again = plan_for_time(_experiment(tmp_path, minutes=minutes), console=Console(file=text, width=200))
-    assert again == begun
+    assert again == started
     assert "Continuing with the earlier plan: 120 images, 1 seed, 100 steps each" in text.getvalue()
 
 
-def _finish(cells: Iterable[Run]) -> None:
-    for cell in cells:
-        cell.folder.mkdir(parents=True, exist_ok=True)
-        cell.write_result(make_result())
+def _finish(runs: Iterable[Run]) -> None:
+    for run in runs:
+        run.folder.mkdir(parents=True, exist_ok=True)
+        run.write_result(make_result())
 
 
-def _begun(tmp_path: Path, pool: ExperimentData, *, sizes: list, seeds: list[int], finished: bool = True, **protocol):
+def _started(tmp_path: Path, pool: ExperimentData, *, sizes: list, seeds: list[int], finished: bool = True, **protocol):
     experiment = _experiment(tmp_path)
     experiment = replace(experiment, protocol=replace(experiment.protocol, train_sizes=sizes, seeds=seeds, **protocol))
     _write(experiment)
-    cells = grid(experiment, pool, world_size=1)
+    runs = grid(experiment, pool, world_size=1)
     if finished:
         register_plan(make_analysis_plan(experiment, {size: pool.resolve(size) for size in sizes}), experiment.folder)
-        write_experiment(experiment, cells)
-        _finish(cells)
+        write_experiment(experiment, runs)
+        _finish(runs)
     return experiment
 
 
-def _more(monkeypatch, begun: Experiment, pool: ExperimentData, minutes: float, **options) -> tuple[Protocol, str]:
-    more, text = _told(monkeypatch, replace(begun, minutes=minutes), pool, **options)
+def _more(monkeypatch, started: Experiment, pool: ExperimentData, minutes: float, **options) -> tuple[Protocol, str]:
+    more, text = _plan_output(monkeypatch, replace(started, minutes=minutes), pool, **options)
     assert more.minutes == minutes
     return more.protocol, text
 
 
 def test_more_minutes_plan_a_larger_grid_in_which_finished_runs_count(pool, monkeypatch, tmp_path):
-    begun = _begun(tmp_path, pool, sizes=["all"], seeds=[0])
-    protocol, text = _more(monkeypatch, begun, pool, 3.7)
+    started = _started(tmp_path, pool, sizes=["all"], seeds=[0])
+    protocol, text = _more(monkeypatch, started, pool, 3.7)
     assert protocol.seeds == [0, 1, 2, 3, 4]
     assert (len(protocol.train_sizes), protocol.train_sizes[-1]) == (5, 1300)
     assert protocol.budget.amounts == [100]
     assert f"{2 * 5 * 5} runs in about" in text
-    after = grid(replace(begun, protocol=protocol), pool, world_size=1)
-    assert sum(cell.is_finished for cell in after) == 2
+    after = grid(replace(started, protocol=protocol), pool, world_size=1)
+    assert sum(run.is_finished for run in after) == 2
 
 
 def test_after_a_first_analysis_sizes_and_seeds_are_added_and_no_longer_budget(pool, monkeypatch, tmp_path):
-    begun = _begun(tmp_path, pool, sizes=[100, 1300], seeds=[0, 1, 2])
-    protocol, _ = _more(monkeypatch, begun, pool, 500.0)
-    assert protocol.budget == begun.protocol.budget
+    started = _started(tmp_path, pool, sizes=[100, 1300], seeds=[0, 1, 2])
+    protocol, _ = _more(monkeypatch, started, pool, 500.0)
+    assert protocol.budget == started.protocol.budget
     assert (protocol.seeds, len(protocol.train_sizes)) == ([0, 1, 2, 3, 4], 5)
 
 
 def test_a_folder_of_other_images_is_refused(tmp_path):
-    begun = _experiment(tmp_path)
-    begun.folder.mkdir()
-    other = begun.to_dict()
+    started = _experiment(tmp_path)
+    started.folder.mkdir()
+    other = started.to_dict()
     other["data"] |= {"source": "folder", "root": "elsewhere"}
-    (begun.folder / "experiment.yaml").write_text(yaml.safe_dump(other))
+    (started.folder / "experiment.yaml").write_text(yaml.safe_dump(other))
     with pytest.raises(
         InputError,
         match=r"holds an experiment with other images \(the folder elsewhere, not synthetic images\); give this one",
     ):
-        plan_for_time(begun, console=Console(quiet=True))
+        plan_for_time(started, console=Console(quiet=True))
 
 
 def _recommended(output: Path, minutes: float, **changes) -> Experiment:
@@ -227,7 +227,7 @@ def _recommended(output: Path, minutes: float, **changes) -> Experiment:
 
 @pytest.mark.parametrize(("minutes", "trials"), [(200.0, 8), (30.0, 6), (0.8, None)])
 def test_a_fifth_of_the_minutes_is_spent_on_equal_searches_for_recipes(pool, monkeypatch, tmp_path, minutes, trials):
-    experiment, text = _told(monkeypatch, _recommended(tmp_path, minutes), pool)
+    experiment, text = _plan_output(monkeypatch, _recommended(tmp_path, minutes), pool)
     assert experiment.tuning.trials == trials
     assert (f"First a search for recipes with {trials} trials of each model" in text) is bool(trials)
     if trials is not None:
@@ -245,29 +245,29 @@ def test_recipes_that_the_user_named_are_not_searched_for(pool, monkeypatch, tmp
     values = _recommended(tmp_path, 200.0).to_dict()
     if named.startswith("contenders"):
         values["contenders"]["vit"]["optimizer"]["lr"] = 0.0123
-    experiment, text = _told(monkeypatch, experiment_from_dict(values), pool, fixed=[named])
+    experiment, text = _plan_output(monkeypatch, experiment_from_dict(values), pool, fixed=[named])
     assert experiment.tuning.trials is None
     assert "search for recipes" not in text
 
 
 def test_an_interrupted_search_is_resumed_with_its_grid(pool, monkeypatch, tmp_path):
-    first, _ = _told(monkeypatch, _recommended(tmp_path, 30.0), pool)
+    first, _ = _plan_output(monkeypatch, _recommended(tmp_path, 30.0), pool)
     first.folder.mkdir(parents=True)
     (first.folder / "experiment.yaml").write_text(yaml.safe_dump(first.to_dict()))
-    again, text = _told(monkeypatch, _recommended(tmp_path, 30.0), pool, step=0.02)
+    again, text = _plan_output(monkeypatch, _recommended(tmp_path, 30.0), pool, step=0.02)
     assert (again.protocol, again.tuning) == (first.protocol, first.tuning)
     assert "Continuing with the earlier plan" in text
 
 
 @pytest.mark.parametrize(("minutes", "is_tuned"), [(9.0, False), (60.0, True)])
 def test_linear_probes_are_fine_tuned_too_where_the_minutes_allow(pool, monkeypatch, tmp_path, minutes, is_tuned):
-    """The fine-tuned pair is then the primary comparison, and the same command keeps it."""
+    """The fine-tuned pair becomes the primary comparison, and the same command keeps it."""
     values = _values(tmp_path, minutes=minutes)
     probe = {"model": {"name": "timm/test_vit"}, "weights": {"hub": True, "optional": True}, "finetune": "head"}
     cnn = probe | {"model": {"name": "timm/test_convnext"}}
     values["contenders"] |= {"vit_pretrained": probe, "cnn_pretrained": cnn}
     values["protocol"]["pairs"] = [["vit_pretrained", "cnn_pretrained"], ["vit", "resnet"]]
-    experiment, text = _told(monkeypatch, experiment_from_dict(values), pool, step=0.5)
+    experiment, text = _plan_output(monkeypatch, experiment_from_dict(values), pool, step=0.5)
     tuned = {"vit_finetuned", "cnn_finetuned"}
     assert ("Pretrained models are not fine-tuned: that needs --minutes" in text) != is_tuned
     assert tuned & experiment.contenders.keys() == (tuned if is_tuned else set())
@@ -275,5 +275,5 @@ def test_linear_probes_are_fine_tuned_too_where_the_minutes_allow(pool, monkeypa
     assert (experiment.protocol.pairs[0] == ["vit_finetuned", "cnn_finetuned"]) == is_tuned
     assert experiment.contenders["vit_pretrained"].finetune.head
     _write(experiment)
-    again, _ = _told(monkeypatch, experiment_from_dict(values), pool)
+    again, _ = _plan_output(monkeypatch, experiment_from_dict(values), pool)
     assert again == experiment

@@ -47,7 +47,7 @@ def modification_times(output) -> dict[Path, int]:
 
 @pytest.fixture(scope="module")
 def tuned(tmp_path_factory) -> Path:
-    """An experiment whose recipes were searched for first, as ``train`` does it."""
+    """An experiment with a search for recipes before its runs, as in ``train``."""
     output = tmp_path_factory.mktemp("tuned")
     values = values_with(output)
     (output / "config.yaml").write_text(yaml.safe_dump(values))
@@ -55,7 +55,7 @@ def tuned(tmp_path_factory) -> Path:
     return output
 
 
-def test_the_first_trial_is_the_own_recipe_and_the_others_are_the_same_for_all(tuned):
+def test_the_first_trial_is_the_configs_recipe_and_the_others_are_the_same_for_all(tuned):
     values = {(t["contender"], t["trial"]): json.loads(t["values"]) for t in read_table(tuned)}
     assert [*values] == [(name, str(trial)) for name in ("linear", "other") for trial in range(3)]
     assert values["linear", "0"] == {}
@@ -96,7 +96,7 @@ def test_the_chosen_recipes_are_printed(tuned, capsys):
     assert len(lines) == 2 + 2
 
 
-def test_a_changed_recipe_is_one_by_hand(tuned):
+def test_a_changed_recipe_counts_as_given_by_hand(tuned):
     values = read_config(tuned / "tiny" / "tuned.yaml")
     values["contenders"]["linear"]["by_size"] = {60: {"optimizer": {"lr": 0.0123}}}
     config = experiment_from_dict(values)
@@ -104,14 +104,14 @@ def test_a_changed_recipe_is_one_by_hand(tuned):
     assert sources == [RecipeSource.GIVEN, RecipeSource.SEARCHED]
 
 
-def test_tuning_again_runs_no_trial_twice_and_chooses_the_same(tuned):
+def test_a_second_search_repeats_no_trial_and_chooses_the_same(tuned):
     before, chosen = modification_times(tuned), read_config(tuned / "tiny" / "tuned.yaml")
     assert main(["tune", "--config", str(tuned / "config.yaml")]) == 0
     assert modification_times(tuned) == before
     assert read_config(tuned / "tiny" / "tuned.yaml") == chosen
 
 
-def test_a_trial_that_diverges_counts_is_not_chosen_and_is_not_repeated(tmp_path):
+def test_a_diverged_trial_counts_and_is_neither_chosen_nor_repeated(tmp_path):
     values = values_with(tmp_path, trials=4, space={"optimizer.lr": [0.1, 1e38]})
     values["protocol"] |= {"train_sizes": [60], "budget": {"steps": 6}}
     values["contenders"] = {"linear": values["contenders"]["linear"]}
@@ -135,7 +135,7 @@ def test_trials_need_validation_images(tmp_path):
         run_quietly(experiment_from_dict(values))
 
 
-def test_what_a_model_lacks_is_left_out_for_it(tmp_path):
+def test_options_that_a_model_lacks_are_not_searched(tmp_path):
     values = tiny_config(tmp_path) | {"tuning": {"space": {"model.embed_dim": [12, 24], "optimizer.lr": [0.1]}}}
     experiment = experiment_from_dict(values)
     assert {*restrict_space(experiment, "vit")} == {"model.embed_dim", "optimizer.lr"}
@@ -151,7 +151,7 @@ def test_linear_probes_have_no_recipe_to_search_for(tmp_path):
         vc.tune(tiny_config(tmp_path) | {"contenders": {"probe": probe}}, quiet=True)
 
 
-def test_few_validation_images_are_made_up_for_by_more_splits(tmp_path):
+def test_few_validation_images_lead_to_more_splits(tmp_path):
     experiment = experiment_from_dict(tiny_config(tmp_path))
     fraction = experiment.data.validation_fraction
     splits = [count_splits(experiment, round(scored / fraction)) for scored in (50, 250, 400, 1000, 9000)]

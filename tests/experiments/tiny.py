@@ -1,4 +1,4 @@
-"""An experiment that takes seconds and uses everything that a resumed run has to get right."""
+"""An experiment that takes seconds and uses all state that a resumed run must restore."""
 
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from vit_vs_cnn.runs.result import RunResult
 
 
 def tiny_config(output: Path, **changes: Any) -> dict[str, Any]:
-    """Both contenders on 120 drawn images, with every source of randomness switched on."""
+    """Both contenders on 120 synthetic images, with every source of randomness enabled."""
     values: dict[str, Any] = {
         "name": "tiny",
         "output": str(output),
@@ -62,5 +62,5 @@ def tiny_experiment(output: Path, **changes: Any) -> Experiment:
 
 
 def run_quietly(experiment: Experiment, *, force: bool = False) -> list[RunResult]:
-    """Run all cells and print nothing."""
+    """Execute all runs and print nothing."""
     return run_experiment(experiment, console=Console(quiet=True), force=force)

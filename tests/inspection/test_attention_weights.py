@@ -43,8 +43,8 @@ def test_our_logits_with_weights_are_those_of_the_fused_path(layout):
 
 
 @pytest.mark.parametrize("layout", [*LAYOUTS.values(), "timm", "timm, attention"], ids=[*LAYOUTS, "timm", "timm pool"])
-def test_averaged_heads_are_the_mean_of_all_and_the_network_is_left_as_it_was(layout, monkeypatch):
-    # two images at a time, and one that is left
+def test_averaged_heads_are_the_mean_of_all_and_the_network_is_unchanged(layout, monkeypatch):
+    # batches of two images, and a last one of one
     monkeypatch.setattr(recording, "MAX_CACHED_WEIGHTS", 2 * 16 * 16)
     timms = {"timm": {}, "timm, attention": POOLS["attention"][0]}
     model = timm_vit(**timms[layout]) if isinstance(layout, str) else vit(**layout)
@@ -83,7 +83,7 @@ def test_timm_and_the_same_network_of_ours_have_the_same_weights_and_gradients(p
             torch.testing.assert_close(one, other, rtol=1e-8, atol=1e-10)
 
 
-def test_what_a_learned_mean_reads_is_the_query_of_its_maps():
+def test_maps_of_attention_pooling_use_its_learned_query():
     model = vit(pool="sequence", norm_before_pool=True, registers=2)
     maps = attention_maps(model, images())
     patches = model.norm(model.forward_features(images())[:, 2:])
@@ -92,7 +92,7 @@ def test_what_a_learned_mean_reads_is_the_query_of_its_maps():
     assert not maps.query[:, :2].any()
 
 
-def test_weights_are_had_whether_timm_fuses_or_not_and_the_model_is_left_as_it_was():
+def test_weights_are_available_with_and_without_timms_fused_attention():
     fused, slow = timm_vit(), timm_vit()
     for block in slow.blocks:
         block.attn.fused_attn = False
@@ -115,7 +115,7 @@ def test_weights_are_had_whether_timm_fuses_or_not_and_the_model_is_left_as_it_w
         ("vit_relpos_small_patch16_224", {"img_size": 32, "depth": 2}),
     ],
 )
-def test_relatives_of_the_vision_transformer_give_weights_too(name, options):
+def test_variants_of_the_vision_transformer_give_weights(name, options):
     model = timm.create_model(name, pretrained=False, num_classes=3, **options)
     given = torch.randn(2, 3, options["img_size"], options["img_size"])
     maps = attention_gradients(model, given)
@@ -139,7 +139,7 @@ class Windowed(nn.Module):
 
 
 class Sequence(nn.Module):
-    """torch's own encoder, whose tokens have no known place."""
+    """torch's encoder, whose tokens have no known position."""
 
     def __init__(self):
         super().__init__()
@@ -172,35 +172,35 @@ class Grouped(nn.Module):
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_network_whose_weights_cannot_be_had_says_so_in_one_line(network, message):
+def test_unavailable_attention_weights_are_reported_in_one_line(network, message):
     shape = (2, 3, 12, 20) if isinstance(network, TimmVisionTransformer) else (2, 3, 32, 32)
     with pytest.raises(InputError, match=message) as raised:
         attention_maps(network, torch.randn(shape))
     assert "\n" not in str(raised.value)
 
 
-class Unseen(nn.Module):
+class UnrecordedAttention(nn.Module):
     """A mixing of tokens that torch's attention has no part in."""
 
     def forward(self, tokens, attn_mask=None, is_causal=False):
         return tokens.mean(dim=1, keepdim=True).expand_as(tokens)
 
 
-def test_a_block_whose_attention_is_not_seen_is_missed():
+def test_a_block_without_recorded_attention_is_an_error():
     model = timm_vit()
-    model.blocks[1].attn = Unseen()
+    model.blocks[1].attn = UnrecordedAttention()
     with pytest.raises(InputError, match="has 3 blocks, but 2 of its attentions"):
         attention_maps(model, images())
 
 
 class Stochastic(TimmVisionTransformer):
-    """Answers differently each time."""
+    """Gives other logits in each call."""
 
     def forward(self, x, attn_mask=None):
         return super().forward(x, attn_mask) + torch.randn(1)
 
 
-def test_logits_that_are_not_the_networks_own_are_noticed():
+def test_recorded_logits_that_differ_from_the_networks_are_an_error():
     torch.manual_seed(0)
     model = Stochastic(img_size=(12, 20), patch_size=4, embed_dim=22, depth=1, num_heads=2, num_classes=3)
     with pytest.raises(InputError, match="differ from the network's own"):

@@ -1,4 +1,4 @@
-"""Deletion and insertion on networks whose every probability is known."""
+"""Deletion and insertion on networks with known probabilities."""
 
 import pytest
 import torch
@@ -22,7 +22,7 @@ def _images(batch=3):
     return torch.randn(batch, 2, *SIZE, generator=torch.Generator().manual_seed(0))
 
 
-def test_tokens_go_in_the_order_of_the_map_and_come_back_in_it():
+def test_tokens_are_deleted_and_inserted_in_the_order_of_the_map():
     images = torch.zeros(1, 2, *SIZE)
     images[:, :, :4, :4] = 1.0  # one token of 15
     maps = torch.zeros(1, *GRID)
@@ -37,8 +37,8 @@ def test_tokens_go_in_the_order_of_the_map_and_come_back_in_it():
     torch.testing.assert_close(test.curves(-maps), torch.tensor([[1 / 15] * 15 + [0.0]]), rtol=0.0, atol=1e-5)
 
 
-def test_steps_that_do_not_divide_the_tokens_count_for_as_many_tokens_as_they_change():
-    """Seven tokens in three steps: 2, 2 and 3 go, so the points stand at 0, 2/7, 4/7 and 1."""
+def test_steps_are_weighted_by_the_tokens_that_they_change():
+    """Seven tokens are removed in three steps of 2, 2 and 3, so the points are at 0, 2/7, 4/7 and 1."""
     curve = torch.tensor([[1.0, 0.5, 0.3, 0.1]])
     by_hand = (2 * (1.0 + 0.5) / 2 + 2 * (0.5 + 0.3) / 2 + 3 * (0.3 + 0.1) / 2) / 7
     torch.testing.assert_close(area_under_curve(curve, 7), torch.tensor([by_hand]))
@@ -47,7 +47,7 @@ def test_steps_that_do_not_divide_the_tokens_count_for_as_many_tokens_as_they_ch
 
 
 @pytest.mark.parametrize("fill", FILLS)
-def test_a_fill_keeps_the_mean_and_is_a_function_of_the_image(fill):
+def test_the_fill_keeps_the_mean_and_depends_on_the_image_only(fill):
     images = _images()
     background = replacement_images(images, fill)
     assert background.shape == images.shape
@@ -61,7 +61,7 @@ def test_a_fill_keeps_the_mean_and_is_a_function_of_the_image(fill):
         torch.testing.assert_close(background.std(dim=(2, 3)), images.std(dim=(2, 3)), rtol=0.2, atol=0.0)
 
 
-def test_ranks_are_those_of_a_sort_and_ties_fall_where_the_noise_says():
+def test_ranks_equal_a_sort_with_ties_broken_by_noise():
     values = torch.tensor([[3.0, 1.0, 2.0, 1.0, 1.0]] * 500)
     ties = image_noise(torch.randn(500, 1, 1, 5, generator=torch.Generator().manual_seed(0)), "ties").flatten(1)
     ranks = descending_ranks(values, ties)

@@ -30,7 +30,7 @@ def test_grad_cam_of_a_network_that_ends_in_mean_and_head_is_its_class_activatio
 
 
 @pytest.mark.slow
-def test_integrated_gradients_of_a_transformer_sum_to_what_the_image_adds():
+def test_integrated_gradients_sum_to_the_change_of_the_logit():
     network = vit().float()
     network.requires_grad_(False)
     maps = integrated_gradients(network, images().float(), CLASSES, signed=True, steps=256)
@@ -40,7 +40,7 @@ def test_integrated_gradients_of_a_transformer_sum_to_what_the_image_adds():
 
 
 @pytest.mark.slow
-def test_maps_are_those_of_captum():
+def test_maps_equal_captum():
     captum = pytest.importorskip("captum.attr")
     network, given = _resnet().eval(), images().float()
     theirs = captum.LayerGradCam(network, network.stages).attribute(given, target=CLASSES, relu_attributions=True)
@@ -52,7 +52,7 @@ def test_maps_are_those_of_captum():
     torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-4)
 
 
-def test_no_gradient_and_no_hook_is_left_on_the_network():
+def test_gradients_and_hooks_are_removed_from_the_network():
     network, given = _resnet(), images().float()
     network.head.bias.grad = torch.arange(7.0)
     for method in (grad_cam, integrated_gradients):
@@ -62,7 +62,7 @@ def test_no_gradient_and_no_hook_is_left_on_the_network():
     assert not any(module._forward_hooks for module in network.modules())
 
 
-def test_the_deepest_feature_map_of_more_than_one_place_is_found():
+def test_the_deepest_feature_map_with_several_positions_is_found():
     network = timm.create_model("resnet10t", num_classes=3)
     assert find_feature_layer(network, torch.randn(2, 3, 64, 64)) is network.layer4
     assert find_feature_layer(network, torch.randn(2, 3, 32, 32)) is network.layer3

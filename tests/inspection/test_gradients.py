@@ -29,7 +29,7 @@ def relevance(weights, gradients):
 
 
 class Nudged(nn.Module):
-    """Attention whose weights are moved by a given step."""
+    """Attention with weights that are changed by a given step."""
 
     def __init__(self, inner, step):
         super().__init__()
@@ -54,7 +54,7 @@ def nudge(model, layer, step):
 
 
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
-def test_gradients_are_those_of_finite_differences(layout):
+def test_gradients_equal_finite_differences(layout):
     classes = torch.tensor([2, 0, 5])
     maps = attention_gradients(vit(**layout), images(), classes)
     for layer in range(3):
@@ -69,7 +69,7 @@ def test_gradients_are_those_of_finite_differences(layout):
         torch.testing.assert_close(slope, expected, rtol=1e-6, atol=1e-8)
 
 
-def test_weights_are_the_same_with_and_without_gradients_and_no_gradient_is_left_behind():
+def test_weights_are_equal_with_and_without_gradients():
     model = vit().train()
     model.requires_grad_(False)
     with torch.no_grad():
@@ -113,7 +113,7 @@ def test_maps_are_rows_of_the_matrices(layout):
     torch.testing.assert_close(relevance_map(maps.weights, maps.gradients, **given), row, **EXACT)
 
 
-def test_relevance_of_half_precision_is_not_lost_in_the_share_it_starts_from():
+def test_relevance_in_half_precision_is_not_rounded_away():
     maps = attention_gradients(vit(pool="class"), images())
     small = [1e-4 * gradient for gradient in maps.gradients]
     given = {"query": maps.query, "extra_tokens": maps.extra_tokens}
@@ -133,6 +133,6 @@ def test_a_gradient_of_zero_gives_the_identity():
 
 
 @pytest.mark.parametrize("classes", [torch.tensor([0, 1, CLASSES]), torch.tensor([0, -1, 1])])
-def test_a_class_that_there_is_not_is_one_line(classes):
+def test_an_unknown_class_is_refused_in_one_line(classes):
     with pytest.raises(InputError, match="classes"):
         attention_gradients(vit(), images(), classes)

@@ -1,4 +1,4 @@
-"""Scores tell maps that know the object from those that do not, and methods that know the network from the others."""
+"""Scores distinguish maps that find the object, and methods that depend on the network."""
 
 import math
 
@@ -23,7 +23,7 @@ COUNT, SIZE, SIDE = 47, (12, 20), 4
 
 
 class Template(nn.Module):
-    """Class 1 where a striped square stands in the noise; the template is a weight, so that randomising destroys it."""
+    """Class 1 if the noise contains a striped square. The template is a weight, so randomizing destroys it."""
 
     def __init__(self):
         super().__init__()
@@ -56,13 +56,13 @@ def _scale(images):
 
 
 def _responses(asked):
-    """Where the network's own template answers, spread over the template: knows the network."""
+    """Response of the network's template: depends on the network."""
     answers = asked.network.trunk(asked.images).detach()
     return nn.functional.conv_transpose2d(answers.relu() ** 4, torch.ones(1, 1, SIDE, SIDE)).squeeze(1)
 
 
 def _contrast(asked):
-    """Where the image has contrast: knows the image alone."""
+    """Contrast of the image: does not depend on the network."""
     return asked.images.diff(dim=3).abs()[:, 0]
 
 
@@ -89,7 +89,7 @@ def measures_of(table) -> list[str]:
     return [column.removesuffix("_p") for column in table if column.endswith("_p")]
 
 
-def test_a_map_that_knows_the_object_beats_random_and_centre_by_every_measure(table, scores):
+def test_a_map_of_the_object_is_better_than_random_and_center_by_every_measure(table, scores):
     assert list(scores) == ["knows", "edges", "random", "centre"]
     assert measures_of(table) == MEASURES
     knows = scores["knows"]
@@ -101,7 +101,7 @@ def test_a_map_that_knows_the_object_beats_random_and_centre_by_every_measure(ta
     assert knows["pointing_p"] < 1e-6
 
 
-def test_a_random_map_is_as_good_as_chance_and_the_centre_is_no_better_than_itself(table, scores):
+def test_a_random_map_scores_as_chance_and_the_center_as_itself(table, scores):
     random = scores["random"]
     for kind in ("pointing", "mass", "rank"):
         assert abs(random[kind] - random["mask_area"]) < 0.08
@@ -112,7 +112,7 @@ def test_a_random_map_is_as_good_as_chance_and_the_centre_is_no_better_than_itse
     assert table[[f"{name}_p_holm" for name in MEASURES]][2:].isna().all(axis=None)
 
 
-def test_stars_are_corrected_for_all_tests_of_the_table_and_baselines_are_none(table):
+def test_stars_are_adjusted_for_all_tests_of_the_table(table):
     p_values = table[[f"{name}_p" for name in MEASURES]][:2].to_numpy().ravel().tolist()
     adjusted = [f"{name}_p_holm" for name in MEASURES]
     assert table[adjusted][:2].to_numpy().ravel().tolist() == holm(p_values)
@@ -122,7 +122,7 @@ def test_stars_are_corrected_for_all_tests_of_the_table_and_baselines_are_none(t
     assert sorted(known) == sorted(holm([*p_values, *fewer]))
 
 
-def test_a_test_is_that_the_map_is_above_chance_and_above_the_centre(scores):
+def test_a_map_is_tested_against_chance_and_against_the_center(scores):
     own, centre = (_pointing(method) for method in (KNOWS, "centre"))
     by_chance = binomtest(int(own.sum()), COUNT, 16 / 240, alternative="greater").pvalue
     over_centre = ttest_1samp(own - centre, 0, alternative="greater").pvalue
@@ -136,14 +136,14 @@ def _pointing(method):
     return mask_agreement(maps, images.masks, image_noise(pixels, "ties")[:, 0]).pointing.double().numpy()
 
 
-def test_a_method_that_does_not_move_when_weights_are_randomised_is_flagged(scores):
+def test_a_method_that_ignores_randomized_weights_is_flagged(scores):
     knows, edges = scores["knows"], scores["edges"]
     assert knows["sanity_all_max"] < 0.5 and edges["sanity_all_max"] == 1.0
     assert [knows[f"sanity_head{part}"] for part in ("", "_sd", "_max")] == [1.0, 0.0, 1.0]
     assert knows["sanity_all_sd"] > 0.0
 
 
-def test_a_map_that_is_constant_under_random_weights_has_not_moved():
+def test_a_constant_map_under_randomized_weights_counts_as_unchanged():
     trained = Template().trunk.weight.detach()
 
     def broken(asked):
@@ -158,7 +158,7 @@ def test_a_map_that_is_constant_under_random_weights_has_not_moved():
     assert flat["constant"] == 1.0 and math.isnan(flat["sanity_all"])
 
 
-def test_empty_masks_are_left_out_and_without_masks_there_are_deletion_and_insertion():
+def test_empty_masks_are_left_out_and_without_masks_deletion_and_insertion_remain():
     images = _images()
     images.masks[:5] = False
     table = score_methods(Template(), images, [KNOWS], normalise=_scale, grid_size=(3, 5))
@@ -170,7 +170,7 @@ def test_empty_masks_are_left_out_and_without_masks_there_are_deletion_and_inser
     assert table["mask_area"].isna().all()
 
 
-def test_rollout_of_a_vision_transformer_says_that_it_is_class_agnostic(monkeypatch):
+def test_rollout_is_marked_as_class_agnostic(monkeypatch):
     monkeypatch.setattr(map_scores, "BATCH_SIZE", 7)
     torch.manual_seed(0)
     network = VisionTransformer(12, 4, embed_dim=22, depth=2, num_heads=2).train()
@@ -186,7 +186,7 @@ def test_rollout_of_a_vision_transformer_says_that_it_is_class_agnostic(monkeypa
     "change, message",
     [({"methods": ["rolout"]}, 'no method "rolout"'), ({"methods": ["rollout"]}, "Template has no attention weights")],
 )
-def test_a_mistake_of_the_user_is_one_line(change, message):
+def test_invalid_arguments_are_refused_in_one_line(change, message):
     given = {"network": Template(), "images": _images(), "methods": ["random"], "normalise": _scale}
     with pytest.raises(InputError, match=message):
         score_methods(**given | change)
@@ -212,9 +212,9 @@ def test_measures_agree_with_loops_in_numpy():
         assert result.area[image] == pytest.approx(mask.mean())
 
 
-def test_a_map_that_is_the_same_everywhere_is_as_good_as_chance():
+def test_a_constant_map_scores_as_chance():
     masks = torch.zeros(2000, *MASK_SIZE, dtype=torch.bool)
-    masks[:, :2, :3] = True  # where an argmax without random ties would point
+    masks[:, :2, :3] = True  # the argmax without random ties
     result = mask_agreement(torch.zeros(2000, *MASK_SIZE), masks, _noise(2000, 3))
     area = 6 / 77
     assert result.pointing.mean() == pytest.approx(area, abs=0.03)

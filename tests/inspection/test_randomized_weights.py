@@ -1,4 +1,4 @@
-"""What is randomised, from the head to the input, and how a map's moving is measured."""
+"""Randomized weights from the head to the input, and the measured change of maps."""
 
 from itertools import pairwise
 
@@ -19,7 +19,7 @@ from vit_vs_cnn.inspection.randomized_weights import (
 from vit_vs_cnn.models import ResNet
 
 
-def test_parts_go_from_the_head_to_the_input():
+def test_parts_are_ordered_from_the_head_to_the_input():
     parts = ["head", "norm", "encoder.blocks.2", "encoder.blocks.1", "encoder.blocks.0", "position", "patch_embedding"]
     assert list(parameter_groups(vit(pool="class"))) == [*parts, "tokens and positions"]
     names = list(parameter_groups(ResNet(depth=8, width=5)))
@@ -29,7 +29,7 @@ def test_parts_go_from_the_head_to_the_input():
 
 
 @pytest.mark.parametrize("count", [1, 2, 5, 50])
-def test_stages_grow_from_the_head_alone_to_everything(count):
+def test_stages_grow_from_the_head_to_all_weights(count):
     model = vit()
     stages = randomization_stages(model, count)
     sets = [set(names) for names in stages.values()]
@@ -41,7 +41,7 @@ def test_stages_grow_from_the_head_alone_to_everything(count):
         assert sets[0] == {"head.weight", "head.bias"}
 
 
-def test_entries_are_shuffled_in_a_copy_and_nothing_else_is_touched():
+def test_weights_are_shuffled_in_a_copy_only():
     model = vit()
     before = {name: parameter.clone() for name, parameter in model.named_parameters()}
     names = ["head.weight", "encoder.blocks.0.mlp.expand.weight"]
@@ -54,7 +54,7 @@ def test_entries_are_shuffled_in_a_copy_and_nothing_else_is_touched():
     assert not torch.equal(copy.get_parameter(names[0]), other.get_parameter(names[0]))
 
 
-def test_correlation_is_spearmans_with_ties_and_of_a_constant_map_there_is_none():
+def test_correlation_is_spearmans_with_ties_and_undefined_for_a_constant_map():
     first = torch.randint(0, 9, (5, 7, 3), generator=torch.Generator().manual_seed(0)).float()
     second = torch.randn(5, 7, 3, generator=torch.Generator().manual_seed(1))
     expected = [spearmanr(a.flatten(), b.flatten()).statistic for a, b in zip(first, second, strict=True)]

@@ -1,4 +1,4 @@
-"""Rollout does what its equations say."""
+"""Rollout follows its equations."""
 
 import inspect
 
@@ -24,7 +24,7 @@ def random_weights(layers=LAYERS, batch=BATCH, heads=HEADS, tokens=TOKENS, seed=
     return list(scores.softmax(dim=-1))
 
 
-def test_discarding_goes_by_row_and_spares_the_class_token():
+def test_discarding_is_by_row_and_keeps_the_class_token():
     (layer,) = random_weights(layers=1, heads=1)
     layer[..., 0] = 1e-6  # less than all others
     plain, spared = (attention_rollout([layer], "mean", 0.4, extra_tokens=extra) for extra in (0, 1))
@@ -63,7 +63,7 @@ def test_rollout_agrees_with_loops_in_numpy(fusion, ratio, extra):
 
 
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
-def test_rows_of_every_layout_sum_to_one_a_batch_is_its_images_and_the_map_is_a_row_of_the_matrix(layout):
+def test_rows_sum_to_one_and_the_map_is_a_row_of_the_matrix_for_every_layout(layout):
     maps, one = (attention_maps(vit(**layout), given) for given in (images(), images()[1:2]))
     extra = maps.extra_tokens
     for fusion, ratio in (("mean", 0.0), ("max", 0.3), ("min", 0.3)):
@@ -78,7 +78,7 @@ def test_rows_of_every_layout_sum_to_one_a_batch_is_its_images_and_the_map_is_a_
 
 
 @pytest.mark.parametrize("pool", ["mean", "class"])
-def test_windows_reach_as_far_as_their_layers_add_up_to(pool):
+def test_rollout_of_windows_extends_by_one_window_per_layer(pool):
     depth, (rows, cols) = 2, (5, 7)
     torch.manual_seed(0)
     model = VisionTransformer((10, 14), 2, embed_dim=8, depth=depth, num_heads=2, window_size=3, pool=pool)
@@ -90,14 +90,14 @@ def test_windows_reach_as_far_as_their_layers_add_up_to(pool):
     assert (reached == (distance <= depth * (3 // 2))).all()
 
 
-def test_a_row_of_zeros_keeps_what_it_has():
+def test_a_row_of_zeros_keeps_the_identity():
     (layer,) = random_weights(layers=1)
     layer[:, :, 2] = 0.0
     result = attention_rollout([layer])
     assert torch.equal(result[:, 2], torch.eye(TOKENS)[2].double().expand(BATCH, -1))
 
 
-def test_raw_attention_is_the_last_layer_read_by_the_query():
+def test_raw_attention_is_the_query_row_of_the_last_layer():
     weights = random_weights()
     mean = (torch.arange(TOKENS) >= 2).double()[None] / 11
     result = raw_attention_map(weights, query=mean, extra_tokens=2)
@@ -114,7 +114,7 @@ def test_raw_attention_is_the_last_layer_read_by_the_query():
         ({"weights": [*random_weights(1), *random_weights(1, tokens=11)]}, r"weights\[1\] has shape"),
     ],
 )
-def test_a_mistake_of_the_user_is_one_line(arguments, message):
+def test_invalid_arguments_are_refused_in_one_line(arguments, message):
     with pytest.raises(InputError, match=message) as raised:
         attention_rollout(**{"weights": random_weights(), **arguments})
     assert "\n" not in str(raised.value)
@@ -134,7 +134,7 @@ def test_no_map_of_the_grid_is_transposed():
         (lambda model: model(images(), return_attention=True), "weights is a tuple"),
     ],
 )
-def test_what_is_no_list_of_weights_is_refused_with_the_function_for_a_model_and_images(wrong, what):
+def test_a_model_in_place_of_weights_is_refused_with_the_right_function(wrong, what):
     given = wrong(vit())
     rollout = inspect.unwrap(attention_rollout)  # without the check of types that tests add
     needed = r"needed: a list of the attention weights of every layer.*saliency_maps\(model, images, \"rollout\"\)"

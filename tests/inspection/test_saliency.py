@@ -30,7 +30,7 @@ def _network(kind):
 @pytest.mark.parametrize(
     "kind", ["vit", "timm", "resnet", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("class", "windows"))]
 )
-def test_every_listed_method_gives_a_finite_map_per_image_and_a_batch_is_its_images(kind):
+def test_every_method_gives_a_finite_map_of_each_image(kind):
     network = _network(kind)
     methods = list_methods(network)
     assert ("rollout" in methods) == (kind != "resnet") != ("grad_cam" in methods)
@@ -44,12 +44,12 @@ def test_every_listed_method_gives_a_finite_map_per_image_and_a_batch_is_its_ima
 
 
 @pytest.mark.parametrize("method", ["rollout", "raw_attention", "gradient_rollout", "relevance"])
-def test_a_method_says_truly_whether_it_is_for_a_class(method):
+def test_class_specific_is_true_of_methods_that_depend_on_the_class(method):
     one, other = (saliency_maps(_network("vit"), GIVEN, method, classes=torch.full((3,), c)) for c in (0, 1))
     assert torch.equal(one, other) != METHODS[method].class_specific
 
 
-def test_maps_grow_by_interpolation_and_shrink_by_means():
+def test_maps_are_enlarged_by_interpolation_and_reduced_by_means():
     maps = torch.arange(15.0).view(1, 3, 5)
     assert torch.equal(resize_maps(maps, (3, 5)), maps)
     assert torch.equal(resize_maps(maps.repeat_interleave(2, 1).repeat_interleave(7, 2), (3, 5)), maps)
@@ -59,21 +59,21 @@ def test_maps_grow_by_interpolation_and_shrink_by_means():
 
 
 @pytest.mark.parametrize("crop_pct", [0.5, 1.0])
-def test_a_map_of_a_network_that_sees_the_middle_lies_over_the_middle(crop_pct):
+def test_a_network_that_uses_the_center_has_maps_of_the_center(crop_pct):
     network, given = _network("vit"), torch.randn(2, 3, 24, 40, generator=torch.Generator().manual_seed(0))
     whole = ResizedInput(network, (12, 20), crop_pct=crop_pct).eval()
     maps = saliency_maps(whole, given, "rollout")
-    seen = saliency_maps(network, whole.resize(given), "rollout")
+    visible_map = saliency_maps(network, whole.resize(given), "rollout")
     if crop_pct == 1:
-        assert torch.equal(maps, seen)
+        assert torch.equal(maps, visible_map)
         return
     assert maps.shape == (2, 24, 40)
-    torch.testing.assert_close(maps[:, 6:18, 10:30], resize_maps(seen, (12, 20)))
+    torch.testing.assert_close(maps[:, 6:18, 10:30], resize_maps(visible_map, (12, 20)))
     assert maps.count_nonzero() == maps[:, 6:18, 10:30].count_nonzero()
     assert saliency_maps(whole, given, "centre").shape == (2, 24, 40)
 
 
-def test_what_a_network_does_not_see_makes_no_two_maps_alike():
+def test_pixels_that_a_network_ignores_do_not_change_its_maps():
     generator = torch.Generator().manual_seed(0)
     network = ResizedInput(_network("vit"), (12, 20), crop_pct=0.5).eval()
     one, other = (F.pad(torch.rand(50, 12, 20, generator=generator), (10, 10, 6, 6)) for _ in range(2))
@@ -85,6 +85,6 @@ def test_what_a_network_does_not_see_makes_no_two_maps_alike():
     assert saliency_maps(compiled, torch.randn(1, 3, 24, 40), "rollout").shape == (1, 24, 40)
 
 
-def test_an_unknown_method_is_named_with_those_that_there_are():
+def test_an_unknown_method_is_refused_with_the_known_ones():
     with pytest.raises(InputError, match='no method "rolout"; allowed: raw_attention, rollout'):
         saliency_maps(_network("vit"), GIVEN, "rolout")

@@ -17,7 +17,7 @@ NORMS = nn.modules.batchnorm._BatchNorm
 
 
 def trained(name="resnet8", *, image_size=(ROWS, COLS), **options):
-    """A network in evaluation mode whose norms have seen something."""
+    """A network in evaluation mode with nontrivial statistics of its norms."""
     model = create_model(name, num_classes=CLASSES, image_size=image_size, **options)
     for module in model.modules():
         if isinstance(module, NORMS):
@@ -87,7 +87,7 @@ def test_a_convolution_that_is_used_twice_is_replaced_once():
         pytest.param("timm/mobilenetv3_small_050", {"form": "quadratic"}, marks=pytest.mark.slow),
     ],
 )
-def test_its_checkpoint_fits_the_model_of_its_name(name, options):
+def test_its_checkpoint_fits_the_model_with_its_name(name, options):
     own = dict(options)
     model = trained(name, **({"width": own.pop("width")} if "width" in own else {}))
     compiled = AttentionNetwork(model, image_size=(ROWS, COLS), **own)
@@ -102,7 +102,7 @@ def test_its_checkpoint_fits_the_model_of_its_name(name, options):
         assert (compiled(x) - model(x)).abs().max() < 1e-10
 
 
-def test_it_gives_its_weights_in_the_order_of_the_layers():
+def test_weights_are_returned_in_the_order_of_the_layers():
     model = AttentionNetwork(trained(width=5, zero_init_residual=False), image_size=(ROWS, COLS), released=True)
     x = images()
     logits, weights = model(x, return_attention=True)
@@ -123,7 +123,7 @@ def test_positions_are_not_decayed():
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "message"),
     [
         ({"released": "perhaps"}, "model.released: expected true or false, got perhaps"),
         ({"sharpness": "high"}, "model.sharpness: expected a number or null, got high"),
@@ -134,13 +134,13 @@ def test_positions_are_not_decayed():
         ({"image_size": 8}, "model.image_size follows from the data"),
     ],
 )
-def test_options_in_a_config_are_checked_as_those_of_other_models(options, says):
+def test_options_in_a_config_are_checked(options, message):
     model = {"name": "attention/resnet8", **options}
-    with pytest.raises(InputError, match=says):
+    with pytest.raises(InputError, match=message):
         build_network(model, num_classes=3, image_shape=(3, 8, 9), location="contenders.it.model")
 
 
-def test_what_is_no_network_of_plain_convolutions_is_refused():
+def test_networks_without_plain_convolutions_are_refused():
     class Odd(nn.Conv2d):
         def forward(self, x):
             return -super().forward(x)
@@ -156,7 +156,7 @@ def test_what_is_no_network_of_plain_convolutions_is_refused():
 
 
 class Branches(nn.Module):
-    """A convolution and a batch norm behind it, with something between or besides, which a subclass says."""
+    """A convolution and its batch norm, with additions by subclasses."""
 
     def __init__(self):
         super().__init__()
@@ -195,7 +195,7 @@ def test_a_forward_pass_that_reads_a_kernel_is_refused():
 
 
 @pytest.mark.parametrize("options", [{}, {"form": "quadratic"}, {"released": True, "window_size": 5}])
-def test_it_starts_from_a_trained_network_of_its_kind(options):
+def test_it_starts_from_a_trained_network_of_the_same_architecture(options):
     torch.manual_seed(3)
     source = trained(width=5)
     other = create_model("attention/resnet8", num_classes=CLASSES, image_size=(ROWS, COLS), width=5, **options)

@@ -51,7 +51,7 @@ def test_drop_path_grows_linearly_and_is_absent_in_the_first_block():
     assert encoder.blocks[0].drop_path is None
 
 
-def test_what_is_dropped_is_the_branch_and_not_the_tokens():
+def test_drop_path_drops_the_branch_and_not_the_tokens():
     block = EncoderBlock(attention(), 2.0, drop_path=0.999).double()
     inputs = tokens()
     assert torch.equal(block(inputs)[0], inputs)
@@ -69,6 +69,6 @@ def test_what_is_dropped_is_the_branch_and_not_the_tokens():
         ({"dropout": -0.5}, r"dropout must be in \[0, 1\), but is -0.5"),
     ],
 )
-def test_what_cannot_be_built_says_which_argument_and_why(options, message):
+def test_invalid_arguments_are_named_with_the_reason(options, message):
     with pytest.raises(ValueError, match=message):
         Encoder(**{"attentions": [attention()], "mlp_ratio": 2.0} | options)

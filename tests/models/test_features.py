@@ -1,4 +1,4 @@
-"""The features of an image are what the last linear map reads, whatever the network."""
+"""The features of an image are the input of the last linear layer of any network."""
 
 import pytest
 import torch
@@ -13,7 +13,7 @@ CLASSES = 7
 
 
 class OfPlaces(nn.Module):
-    """Classifies each of 6 places of an image, and takes the mean."""
+    """Classifies each of 6 positions of an image and averages the logits."""
 
     def __init__(self):
         super().__init__()
@@ -56,7 +56,7 @@ def test_the_classifier_maps_the_features_to_the_logits(name):
     assert classifier is not None
     logits, features = logits_and_features(network, images, classifier)
     torch.testing.assert_close(logits, network(images))
-    if "distilled" not in name:  # whose logits are the mean of two heads
+    if "distilled" not in name:  # its logits are the mean of two heads
         torch.testing.assert_close(classifier(features), logits)
     assert not classifier._forward_hooks
 
@@ -70,7 +70,7 @@ def test_features_of_several_places_are_their_mean():
     torch.testing.assert_close(classifier(features), logits)
 
 
-def test_the_classifier_that_a_network_names_goes_before_the_last_of_its_size():
+def test_the_declared_classifier_is_preferred_to_the_last_layer_of_its_size():
     network = nn.Sequential(nn.Linear(3, CLASSES), nn.Linear(CLASSES, CLASSES))
     assert find_classifier(network, CLASSES) is network[1]
     network.get_classifier = lambda: network[0]
@@ -79,7 +79,7 @@ def test_the_classifier_that_a_network_names_goes_before_the_last_of_its_size():
     assert find_classifier(network, CLASSES) is network[1]
 
 
-def test_a_network_without_such_a_layer_has_no_classifier_and_one_that_is_not_called_is_one_line():
+def test_a_missing_classifier_is_none_and_an_uncalled_one_is_an_error():
     assert find_classifier(nn.Conv2d(3, CLASSES, 1), CLASSES) is None
     assert find_classifier(_made("vit_nano"), CLASSES + 1) is None
     with pytest.raises(InputError, match="Silent does not call its last linear layer"):

@@ -29,7 +29,7 @@ def test_conv_stem_has_the_stride_of_the_patch(patch_size, convolutions):
 
 
 @pytest.mark.parametrize("count", [1, 2])
-def test_the_stem_of_convolutions_and_pools_is_the_papers_and_has_no_bias(count):
+def test_the_convolutional_tokenizer_is_the_papers(count):
     patch = 2**count
     embedding = PatchEmbedding((3 * patch, 5 * patch), patch, CHANNELS, DIM, stem="conv_pool").double()
     images = torch.randn(BATCH, CHANNELS, 3 * patch, 5 * patch, dtype=torch.float64)
@@ -53,12 +53,12 @@ def test_the_stem_of_convolutions_and_pools_is_the_papers_and_has_no_bias(count)
         ({"image_size": 32, "patch_size": 1, "stem": "conv_pool"}, "patch_size must be at least 2"),
     ],
 )
-def test_what_cannot_be_built_says_which_argument_and_why(arguments, message):
+def test_invalid_arguments_are_named_with_the_reason(arguments, message):
     with pytest.raises(ValueError, match=message):
         PatchEmbedding(**arguments, in_channels=CHANNELS, embed_dim=DIM)
 
 
-def test_images_of_another_size_raise_with_both_shapes():
+def test_images_of_another_size_are_refused_with_both_shapes():
     embedding = PatchEmbedding((8, 12), 4, CHANNELS, DIM)
     with pytest.raises(ValueError, match=r"\(3, 8, 12\).*12, 8"):
         embedding(torch.zeros(BATCH, CHANNELS, 12, 8))

@@ -20,7 +20,7 @@ def _blocks(images, size):
     return rearrange(images, "b c (r p) (k q) -> b (r k) (c p q)", p=size, q=size)
 
 
-def test_every_image_has_its_blocks_in_the_same_new_order():
+def test_blocks_of_all_images_are_permuted_in_the_same_way():
     network = PermutedInput(torch.nn.Identity(), (24, 40), block_size=8, seed=3)
     images = torch.randn(5, 3, 24, 40)
     order = network.order
@@ -44,7 +44,7 @@ def test_a_vit_with_permuted_positions_computes_the_same_logits(block_size, patc
     assert not torch.allclose(_build(name="resnet8", permute_blocks=8)(images), _build(name="resnet8")(images))
 
 
-def test_a_trained_network_permutes_what_it_predicts(tmp_path):
+def test_a_trained_network_permutes_images_in_prediction(tmp_path):
     contenders = tiny_config(tmp_path)["contenders"]
     contenders["resnet"]["model"]["permute_blocks"] = 8
     protocol = {"seeds": [3], "train_sizes": [120], "budget": {"steps": 2}, "batch_size": 14}

@@ -1,4 +1,4 @@
-"""What modules read and give, noted without a trace."""
+"""Inputs and outputs of modules are recorded without side effects."""
 
 import pytest
 import torch
@@ -7,7 +7,7 @@ from torch import nn
 from vit_vs_cnn.models.recording import AttentionRecorder, evaluation_mode, record_calls
 
 
-def test_every_call_is_noted_as_it_ends_and_no_hook_stays():
+def test_every_call_is_recorded_and_hooks_are_removed():
     shared = nn.Linear(3, 3)
     network = nn.Sequential(shared, nn.ReLU(), shared)
     images = torch.randn(5, 3)
@@ -20,7 +20,7 @@ def test_every_call_is_noted_as_it_ends_and_no_hook_stays():
     assert not any(module._forward_hooks for module in network.modules())
 
 
-def test_hooks_and_modes_are_put_back_where_the_network_fails():
+def test_hooks_and_modes_are_restored_if_the_network_fails():
     network = nn.Sequential(nn.Linear(3, 3), nn.Dropout()).train()
     network[1].eval()
     with pytest.raises(RuntimeError), evaluation_mode(network), record_calls({"first": network[0]}):

@@ -1,9 +1,12 @@
+import copy
+
 import pytest
 import torch
 from torch import nn
 
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.models import VisionTransformer, create_model, list_models, presets, register_model
+from vit_vs_cnn.models import ResNet, VisionTransformer, create_model, list_models, presets, register_model
+from vit_vs_cnn.models.cost import count_macs, count_parameters
 from vit_vs_cnn.models.presets import PRESETS
 
 
@@ -29,12 +32,12 @@ def test_timm_models_are_made_for_the_images(name):
         ("xyz", "known: vit_nano"),
     ],
 )
-def test_an_unknown_name_is_answered_with_close_ones(name, message):
+def test_an_unknown_name_is_refused_with_close_ones(name, message):
     with pytest.raises(ValueError, match=message):
         create_model(name, num_classes=7, image_size=32)
 
 
-def test_an_unknown_option_is_answered_with_the_allowed_ones():
+def test_an_unknown_option_is_refused_with_the_allowed_ones():
     with pytest.raises(
         ValueError, match=r'"vit_nano" has no option "heads"; did you mean num_heads\? allowed: patch_size'
     ):
@@ -56,7 +59,7 @@ def test_an_unknown_option_is_answered_with_the_allowed_ones():
         ("attention/resnet8", {"released": True, "sharpness": -1.0}, r"sharpness must be above 0, but is -1\.0"),
     ],
 )
-def test_what_cannot_be_compiled_to_attention_is_said_in_one_line(name, options, message):
+def test_networks_that_cannot_be_converted_to_attention_are_refused_in_one_line(name, options, message):
     with pytest.raises(ValueError, match=message) as caught:
         create_model(name, num_classes=7, image_size=32, **options)
     assert "\n" not in str(caught.value)
@@ -64,7 +67,7 @@ def test_what_cannot_be_compiled_to_attention_is_said_in_one_line(name, options,
 
 @pytest.fixture
 def no_others(monkeypatch):
-    """What a test registers is gone after it."""
+    """Remove models that a test registered."""
     monkeypatch.setattr(presets, "REGISTERED", {})
 
 
@@ -85,7 +88,7 @@ def anything(**options):
     return Pooled(options["num_classes"], options["in_channels"], options.get("width", 5))
 
 
-def test_a_registered_model_is_made_by_name_of_what_its_signature_takes(no_others):
+def test_a_registered_model_gets_the_arguments_of_its_signature(no_others):
     for name, factory in {"pooled": Pooled, "by_pixel": by_pixel, "anything": anything}.items():
         register_model(name, factory)
         assert create_model(name, num_classes=7, image_size=(6, 10))(torch.randn(2, 3, 6, 10)).shape == (2, 7)
@@ -97,9 +100,9 @@ def test_a_registered_model_is_made_by_name_of_what_its_signature_takes(no_other
     assert network(torch.randn(2, 3, 6, 10)).shape == (2, 7)
 
 
-def test_a_model_is_registered_under_a_name_of_its_own_the_last_one_of_it_counts(no_others):
+def test_a_model_is_registered_under_a_new_name_and_registering_again_replaces_it(no_others):
     register_model("pooled", torch.nn.Identity)
-    register_model("pooled", Pooled)  # as a notebook's cell does that is run again
+    register_model("pooled", Pooled)  # as by running a cell of a notebook again
     with pytest.raises(InputError, match='there is a preset "vit_nano" already'):
         register_model("vit_nano", Pooled)
     with pytest.raises(ValueError, match='no option "in_chans"; did you mean in_channels'):
@@ -115,6 +118,36 @@ def test_a_model_is_registered_under_a_name_of_its_own_the_last_one_of_it_counts
         create_model("poled", num_classes=7, image_size=6)
 
 
-def test_pretrained_weights_of_timm_are_not_fetched_by_create_model():
+def test_create_model_does_not_download_pretrained_weights():
     with pytest.raises(ValueError, match=r'takes no "pretrained": timm.create_model\("resnet18", pretrained=True\)'):
         create_model("timm/resnet18", pretrained=True)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_parameters_and_macs_equal_the_table(name):
+    model = create_model(name, num_classes=10, image_size=32)
+    assert count_parameters(model) == PRESETS[name].parameters
+    assert count_macs(model, (3, 32, 32)) == PRESETS[name].macs
+
+
+def test_macs_of_a_vit_are_the_sum_of_its_matrix_products():
+    dim, tokens, hidden = 12, 15, 24
+    model = VisionTransformer(image_size=(12, 20), num_classes=7, embed_dim=dim, depth=3, num_heads=3)
+    block = tokens * (4 * dim * dim + 2 * dim * hidden) + 2 * tokens * tokens * dim
+    assert count_macs(model, (3, 12, 20)) == tokens * 48 * dim + 3 * block + dim * 7
+
+
+@pytest.mark.parametrize("model", [ResNet(8, width=5), VisionTransformer(embed_dim=12, depth=1, num_heads=3)])
+def test_counting_does_not_change_the_model(model):
+    model.double().train()
+    before = copy.deepcopy(model.state_dict())
+    count_macs(model, (3, 32, 32))
+    assert model.training
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+def test_both_products_of_windows_in_tiles_are_counted():
+    """A grid of 24 x 24 has tiles of 16 queries, whose windows cover 6 x 6 keys."""
+    dense, tiles = (create_model("vit_nano", image_size=96, window_size=window) for window in (None, 3))
+    saved = count_macs(dense, (3, 96, 96)) - count_macs(tiles, (3, 96, 96))
+    assert saved == 4 * 2 * 64 * 24**2 * (24**2 - 6**2)

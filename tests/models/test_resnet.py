@@ -31,7 +31,7 @@ def test_resnet18_equals_timms_with_a_small_stem_and_the_same_weights():
     torch.testing.assert_close(ours(images), theirs(images), rtol=0, atol=1e-10)
 
 
-def test_padding_shortcut_takes_every_second_pixel_and_adds_zero_channels_on_both_sides():
+def test_padding_shortcut_subsamples_pixels_and_pads_channels():
     images = torch.randn(BATCH, 5, 6, 10)
     output = PaddingShortcut(5, 11, stride=2)(images)
     assert output.shape == (BATCH, 11, 3, 5)
@@ -65,11 +65,8 @@ def test_stages_halve_the_grid_and_double_the_channels(depth, channels, grid):
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [
-        ({"depth": 19}, "depth must be 18 or 6n \\+ 2"),
-        ({"num_classes": 0}, "num_classes must be at least 1, but is 0"),
-    ],
+    [({"depth": 19}, "depth must be 18 or 6n \\+ 2"), ({"num_classes": 0}, "num_classes must be at least 1, but is 0")],
 )
-def test_what_cannot_be_built_says_which_argument_and_why(options, message):
+def test_invalid_arguments_are_named_with_the_reason(options, message):
     with pytest.raises(ValueError, match=message):
         ResNet(**options)

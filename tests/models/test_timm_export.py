@@ -48,7 +48,7 @@ def test_timms_model_gives_our_logits(options):
     torch.testing.assert_close(theirs(images), ours(images), rtol=1e-11, atol=1e-11)
 
 
-def test_there_and_back_is_the_same_model():
+def test_conversion_to_timm_and_back_is_exact():
     tokens = {"class_token": True, "registers": 2, "pre_norm": True}
     ours = _ours(**tokens, drop_path=0.2, dropout=0.1, attention_dropout=0.1)
     back = VisionTransformer.from_timm(convert_to_timm(ours))

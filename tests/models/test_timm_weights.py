@@ -48,7 +48,7 @@ def test_logits_equal_timms(size, features):
     torch.testing.assert_close(ours(images, return_attention=True)[0], theirs(images), rtol=0, atol=1e-10)
 
 
-def test_rates_and_mode_carry_over():
+def test_dropout_rates_and_mode_are_converted():
     theirs = timm_vit(drop_path_rate=0.2, attn_drop_rate=0.1, pos_drop_rate=0.3, proj_drop_rate=0.3).train()
     ours = VisionTransformer.from_timm(theirs)
     assert ours.training
@@ -75,6 +75,6 @@ def test_rates_and_mode_carry_over():
         ({"proj_drop_rate": 0.1}, "proj_drop_rate"),
     ],
 )
-def test_a_feature_that_ours_lacks_is_named(options, feature):
+def test_a_feature_of_timm_without_counterpart_is_named(options, feature):
     with pytest.raises(ValueError, match=feature):
         VisionTransformer.from_timm(TimmVisionTransformer(**(SIZES[0] | options)))

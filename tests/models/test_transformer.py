@@ -59,7 +59,7 @@ def embed(symbols, embedding):
     return embedding(symbols) * DIM**0.5 + sinusoidal_encoding(symbols.shape[1], DIM).double()
 
 
-@pytest.mark.filterwarnings("ignore:enable_nested_tensor:UserWarning")  # torch's own fast path does not apply
+@pytest.mark.filterwarnings("ignore:enable_nested_tensor:UserWarning")  # torch's fast path does not apply
 @pytest.mark.parametrize("padded", [False, True])
 @pytest.mark.parametrize("norm", ["pre", "post"])
 def test_same_weights_as_torchs_transformer_give_the_same_logits_and_gradients(norm, padded):
@@ -86,7 +86,7 @@ def test_same_weights_as_torchs_transformer_give_the_same_logits_and_gradients(n
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
-def test_weights_of_all_three_attentions_come_back_and_change_nothing(norm):
+def test_returning_the_weights_of_all_three_attentions_does_not_change_the_logits(norm):
     ours = transformer(encoder_depth=2, decoder_depth=3, norm=norm)
     source, target = sequences()
     logits, weights = ours(source, target, source_lengths=LENGTHS, return_weights=True)
@@ -101,7 +101,7 @@ def test_weights_of_all_three_attentions_come_back_and_change_nothing(norm):
     assert not any(layer[1, ..., 4:].any() for layer in [*weights.encoder, *weights.cross])
 
 
-def test_greedy_decoding_writes_what_teacher_forcing_finds_likeliest():
+def test_greedy_decoding_equals_the_argmax_under_teacher_forcing():
     model = transformer()
     source, _ = sequences()
     written = model.decode_greedily(
@@ -115,7 +115,7 @@ def test_greedy_decoding_writes_what_teacher_forcing_finds_likeliest():
         assert torch.equal(written[row, :end], expected[row, :end])
 
 
-def test_nothing_but_stops_follows_a_stop_and_decoding_ends_when_all_have_stopped():
+def test_only_stop_tokens_follow_a_stop_token_and_decoding_then_ends():
     model = transformer()
     source, _ = sequences()
     with torch.no_grad():
@@ -127,13 +127,13 @@ def test_nothing_but_stops_follows_a_stop_and_decoding_ends_when_all_have_stoppe
     written = model.decode_greedily(source, **options)
     assert written.shape == (BATCH, TARGET)
     assert not (written == STOP).any()
-    # A symbol that only some sequences write first, made the one that stops.
+    # A symbol that only some sequences generate first becomes the stop symbol.
     stop = int(written[0, 0])
     stopped = model.decode_greedily(source, start_token=START, stop_token=stop, max_tokens=TARGET)
     assert (stopped[0] == stop).all()
 
 
-def test_what_is_too_long_or_cannot_be_built_says_why():
+def test_too_long_sequences_and_invalid_arguments_are_refused():
     model = transformer(max_tokens=6)
     with pytest.raises(ValueError, match="at most max_tokens=6, but has 7"):
         model(*sequences())

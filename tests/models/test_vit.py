@@ -11,12 +11,8 @@ BATCH, CLASSES, DIM = 2, 7, 12
 IMAGE_SIZE = (12, 20)  # a grid of 3 x 5
 TOKENS = 15
 
-#: Of a version before this test: a hash of names and shapes, the sum of all that is drawn.
-GOLDEN = {
-    "plain": ("e2a5fa17a7", 54.6907),
-    "class": ("5ca369a906", 53.2099),
-    "conv": ("bba751af71", 87.1696),
-}
+#: Frozen values: a hash of parameter names and shapes, and the sum of the initial weights.
+GOLDEN = {"plain": ("e2a5fa17a7", 54.6907), "class": ("5ca369a906", 53.2099), "conv": ("bba751af71", 87.1696)}
 
 CONFIGURATIONS = [
     {},
@@ -99,7 +95,7 @@ def test_logits_follow_the_papers_equations():
 
 @pytest.mark.parametrize("window", [{}, {"window_size": 3}, {"window_size": 2, "window_kind": "block"}])
 @pytest.mark.parametrize("position", POSITIONS)
-def test_resize_gives_a_copy_for_another_size_and_leaves_the_model(position, window):
+def test_resize_returns_a_copy_and_leaves_the_model(position, window):
     model = build(position=position, pool="class", **window).eval()
     batch = images()
     before = model(batch)
@@ -112,7 +108,7 @@ def test_resize_gives_a_copy_for_another_size_and_leaves_the_model(position, win
 
 
 @pytest.mark.parametrize("position", ["sincos", "quadratic", "rotary", "conditional"])
-def test_a_resized_model_is_the_model_built_for_that_size(position):
+def test_a_resized_model_equals_one_built_for_that_size(position):
     model = build(position=position, window_size=(3, None)).eval()
     built = build(position=position, window_size=(3, None), image_size=(8, 28)).eval()
     built.load_state_dict(model.state_dict())
@@ -129,20 +125,20 @@ def test_window_that_covers_the_grid_equals_global_attention(options, window):
     torch.testing.assert_close(windowed(batch), globally(batch), rtol=0, atol=1e-12)
 
 
-def test_windows_may_differ_between_layers_and_the_weights_show_them():
+def test_windows_may_differ_between_layers():
     model = build(depth=4, window_size=[1, None, 3, (1, 3)], pool="class").eval()
     _, weights = model(images(), return_attention=True)
     middle = 1 + 5 + 2
-    seen = [{int(key) for key in layer[0, 0, middle].nonzero()} for layer in weights]
-    assert seen[0] == {0, middle}
-    assert seen[1] == set(range(16))
-    assert seen[2] == {0} | {middle + row + col for row in (-5, 0, 5) for col in (-1, 0, 1)}
-    assert seen[3] == {0, middle - 1, middle, middle + 1}
+    attended_keys = [{int(key) for key in layer[0, 0, middle].nonzero()} for layer in weights]
+    assert attended_keys[0] == {0, middle}
+    assert attended_keys[1] == set(range(16))
+    assert attended_keys[2] == {0} | {middle + row + col for row in (-5, 0, 5) for col in (-1, 0, 1)}
+    assert attended_keys[3] == {0, middle - 1, middle, middle + 1}
     assert all((layer[:, :, 0] > 0).all() for layer in weights)
 
 
 def _grown(model):
-    """Its values moved, that what starts at zero or one is not hidden."""
+    """Change all parameters, as those that start at zero or one could hide errors."""
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter) / 5)
@@ -151,7 +147,7 @@ def _grown(model):
 
 @pytest.mark.parametrize("pool", ["mean", "sequence"])
 @pytest.mark.parametrize("norm_before_pool", [False, True])
-def test_registers_are_neither_pooled_nor_placed(pool, norm_before_pool):
+def test_registers_are_not_pooled_and_have_no_position(pool, norm_before_pool):
     model = _grown(build(pool=pool, class_token=True, registers=2, norm_before_pool=norm_before_pool))
     tokens = torch.randn(BATCH, 3 + TOKENS, DIM, dtype=torch.float64)
     other = tokens.clone()
@@ -176,16 +172,16 @@ def test_sequence_pool_follows_its_equation(norm_before_pool):
     torch.testing.assert_close(model.forward_head(tokens), expected, rtol=0, atol=1e-12)
 
 
-def test_names_draws_and_default_options_are_those_of_before():
-    """What a name of a weight, its shape and its draw were before there were registers, pools and norms to choose."""
-    drawn = {}
+def test_parameter_names_initial_weights_and_defaults_are_frozen():
+    """Names, shapes and initial values of weights are frozen."""
+    golden = {}
     for name, options in {"plain": {}, "class": {"pool": "class"}, "conv": {"stem": "conv"}}.items():
         torch.manual_seed(3)
         state = build(**options).state_dict()
-        drawn[name] = round(sum(float(value.sum()) for value in state.values() if value.is_floating_point()), 4)
+        golden[name] = round(sum(float(value.sum()) for value in state.values() if value.is_floating_point()), 4)
         text = " ".join(f"{key}{tuple(value.shape)}" for key, value in state.items())
-        drawn[name] = (hashlib.sha256(text.encode()).hexdigest()[:10], drawn[name])
-    assert drawn == GOLDEN
+        golden[name] = (hashlib.sha256(text.encode()).hexdigest()[:10], golden[name])
+    assert golden == GOLDEN
 
 
 def test_no_weight_decay_names_position_and_class_token():
@@ -206,7 +202,7 @@ def test_no_weight_decay_names_position_and_class_token():
 
 
 @pytest.mark.parametrize("options", [{"initialisation": "mimetic"}, {"initialisation": "impulse"}, {"score": "gated"}])
-def test_a_start_changes_the_maps_of_attention_and_nothing_else(options):
+def test_an_attention_initialization_changes_attention_weights_only(options):
     torch.manual_seed(3)
     plain = build(position="sincos").state_dict()
     torch.manual_seed(3)
@@ -244,6 +240,6 @@ def test_a_start_changes_the_maps_of_attention_and_nothing_else(options):
         ({"num_classes": 0}, "num_classes must be at least 1, but is 0"),
     ],
 )
-def test_what_cannot_be_built_says_which_argument_and_why(options, message):
+def test_invalid_arguments_are_named_with_the_reason(options, message):
     with pytest.raises(ValueError, match=message):
         build(**options)

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.usefixtures("real_figures")
 
 
 @pytest.mark.parametrize("names", [["masks", "windows"], pytest.param([*FIGURES], marks=pytest.mark.slow)], ids=len)
-def test_figures_of_the_lesson_fill_their_canvas_and_leave_its_edge(tmp_path, monkeypatch, names):
+def test_figures_of_the_lesson_fill_their_canvas_within_a_margin(tmp_path, monkeypatch, names):
     quick = {"transformer_heads": partial(transformer_heads, steps=2)}
     monkeypatch.setattr(figures, "FIGURES", FIGURES | quick)
     monkeypatch.setattr(figures, "FEATURE_COUNTS", (16, 32))
@@ -33,7 +33,7 @@ def test_figures_are_drawn_by_name_and_an_unknown_name_raises(tmp_path):
         draw_figures(tmp_path, ["maks"])
 
 
-def test_drawing_leaves_the_random_state_alone():
+def test_drawing_does_not_change_the_random_state():
     torch.manual_seed(0)
     before = torch.random.get_rng_state()
     for name in ("learned_bandwidth", "transformer_heads"):

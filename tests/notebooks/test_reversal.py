@@ -21,7 +21,7 @@ def small_transformer():
     return Transformer(SYMBOLS, VOCABULARY, embed_dim=64, num_heads=4, encoder_depth=1, decoder_depth=1, mlp_ratio=2.0)
 
 
-def test_target_is_the_source_backwards_and_then_the_stop():
+def test_target_is_the_reversed_source_and_a_stop_token():
     source, lengths, target = sequences_to_reverse(101, 7, torch.Generator().manual_seed(0))
     assert target.shape == (101, 8)
     assert set(lengths.tolist()) == set(range(1, 8))
@@ -31,7 +31,7 @@ def test_target_is_the_source_backwards_and_then_the_stop():
         assert not source[row, length:].any()
 
 
-def test_an_untrained_model_knows_nothing_and_padding_does_not_count():
+def test_an_untrained_model_is_at_chance_and_padding_is_ignored():
     model = small_transformer()
     source, lengths, target = sequences_to_reverse(101, 7, torch.Generator().manual_seed(0))
     assert exact_match(model, source, lengths, target) < 0.05
@@ -45,7 +45,7 @@ def test_an_untrained_model_knows_nothing_and_padding_does_not_count():
     assert exact_match(model, source, lengths, target) == 0.0
 
 
-def test_training_lowers_the_loss_and_the_same_seed_trains_the_same():
+def test_training_lowers_the_loss_and_is_reproducible():
     first, second = (train_to_reverse(small_transformer(), steps=40, max_length=3, batch_size=32) for _ in range(2))
     assert first == second
     assert sum(first[-5:]) < 0.7 * sum(first[:5])

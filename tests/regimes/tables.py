@@ -1,4 +1,4 @@
-"""Results of experiments for the tests: made of numbers, with nothing trained."""
+"""Made-up results of experiments, without training."""
 
 import numpy as np
 
@@ -30,7 +30,7 @@ def seeded(accuracies: dict[str, dict[int, float]], *, seeds=3, images=1009, spr
 
 
 def with_predictions(results: list[RunResult]) -> tuple[list[RunResult], dict[str, np.ndarray]]:
-    """The results with accuracies of whole images, and correct answers that have these accuracies."""
+    """Results with accuracies rounded to whole images, and predictions with these accuracies."""
     ease = np.random.default_rng(5).random(results[0].scores.scored_images)
     correct = {
         r.run: (score := ease + np.random.default_rng([i]).normal(0, 0.1, len(ease))) < np.quantile(score, r.accuracy)

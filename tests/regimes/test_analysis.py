@@ -23,7 +23,7 @@ def with_answers(results):
     return results, Answers(np.array([700, 309], dtype=np.int64), {}, correct)
 
 
-def test_order_of_results_does_not_matter():
+def test_the_order_of_results_has_no_effect():
     results, answers = with_answers(seeded(law_table((500, 1000, 2000, 4000), **LAWS)))
     one, again = analyze(results, answers), analyze(results[::-1], answers)
     assert one == again
@@ -59,8 +59,8 @@ def test_unfinished_experiment_is_analysed_as_far_as_it_goes():
     assert not any(one.train_size == analysis.sizes[-1] for one in analysis.comparisons)
     few = "There are fewer than 3 seeds with 4,000 images"
     assert not any(text.startswith(few) for text in analysis.warnings())
-    begun = analyze([*unfinished, next(r for r in results if r not in unfinished)])
-    assert any(text.startswith(few) for text in begun.warnings())
+    started = analyze([*unfinished, next(r for r in results if r not in unfinished)])
+    assert any(text.startswith(few) for text in started.warnings())
 
 
 def test_table_of_results_has_the_analysis_of_its_results_and_plan(tmp_path):

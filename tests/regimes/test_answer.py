@@ -1,4 +1,4 @@
-"""The answer in words: heading, table, recommendation, and what more images or training would change."""
+"""The answer in words: heading, table, recommendation, more images, and more training."""
 
 from dataclasses import replace
 
@@ -72,7 +72,7 @@ def test_single_model_has_its_interval_and_no_recommendation():
     assert found.more_images == "not tested with other training-set sizes (--protocol.train_sizes '[1, 7]')."
 
 
-def test_third_model_is_counted_and_other_data_are_the_users():
+def test_other_models_are_counted_and_other_data_are_called_your_images():
     results = seeded({"vit": {7: 0.5}, "resnet": {7: 0.7}, "mine": {7: 0.3}}, source="folder", start_kind="unknown")
     found = write_answer(analyze(results))
     assert found.heading == (
@@ -213,7 +213,7 @@ def test_worst_caveats_are_warnings():
     assert "Warning:        Augmentation differs" in str(found)
 
 
-def test_what_forbids_all_conclusions_comes_first():
+def test_obstacles_to_all_conclusions_come_first():
     unequal = [changed(r, recipe_source="fallback" if r.contender == "vit" else "recommended") for r in seeded(BETTER)]
     text = str(answer(unequal)).replace("\n", " ")
     sizes = ", ".join(f"{size:,}" for size in SIZES)
@@ -263,13 +263,13 @@ def test_comparison_is_a_sentence_with_its_interval_test_and_conclusion():
     assert describe_comparison(analyze(same).comparisons[0]).startswith("a and b are equally accurate (95 % CI ")
 
 
-def test_adjustment_is_named_where_it_was_made():
+def test_adjusted_p_values_are_marked():
     table = {name: {7: accuracy} for name, accuracy in zip("abc", (0.6, 0.5, 0.4), strict=True)}
     results = seeded(table)
     comparison, *_ = analyze(results).comparisons
     assert "p < 0.0001, adjusted for 3 comparisons): significantly better" in describe_comparison(comparison)
     few, *_ = analyze([r for r in results if r.seed < 2]).comparisons
-    assert "adjusted" not in describe_comparison(few)  # without a conclusion the p-value is that of the pair alone
+    assert "adjusted" not in describe_comparison(few)  # without a conclusion the p-value is unadjusted
 
 
 @pytest.mark.parametrize(("margin", "text"), [(0.01, "1.0 points"), (0.0025, "0.25 points"), (0.0004, "0.04 points")])

@@ -26,7 +26,7 @@ def accuracies(results, model, steps):
     return np.array([r.accuracy for r in results if (r.contender, r.cost.steps) == (model, steps)])
 
 
-def test_budgets_are_named_where_there_are_several_and_the_longest_is_last():
+def test_several_budgets_are_named_and_the_longest_is_last():
     assert BudgetResults(FOUR_TIMES[::-1]).names == ("100 steps", "400 steps")
     assert BudgetResults([r for r in FOUR_TIMES if r.cost.steps == 400]).names == ("",)
     mixed = [r for r in FOUR_TIMES if (r.cost.steps == 100) == (r.seed == 0)]  # no run has two budgets
@@ -89,7 +89,7 @@ def test_between_two_budgets_scores_are_interpolated_by_the_logarithm_of_the_cos
     assert vars(one.difference) == pytest.approx(vars(expected))
 
 
-def test_two_budgets_of_equal_cost_are_no_division_by_zero():
+def test_two_budgets_of_equal_cost_do_not_divide_by_zero():
     table = {("resnet", 100): 0.5, ("resnet", 400): 0.5, ("resnet", 900): 0.7, ("vit", 900): 0.6}
     results = budget_grid(table, macs={"resnet": 9, "vit": 1})
     results = [changed(r, images_processed=100) if r.cost.steps == 400 else r for r in results]

@@ -1,4 +1,4 @@
-"""Forecasts follow a power law where accuracies do, and their intervals contain what is measured later."""
+"""Forecasts follow a power law, and their intervals contain later measurements."""
 
 import numpy as np
 import pytest

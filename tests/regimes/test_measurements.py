@@ -1,4 +1,4 @@
-"""Results are arranged by model, training-set size and seed; what contradicts itself is an error."""
+"""Results are arranged by model, training-set size and seed. Contradictory ones are an error."""
 
 import numpy as np
 import pytest

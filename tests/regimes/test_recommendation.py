@@ -1,4 +1,4 @@
-"""A model is recommended where the comparison that decides allows it; otherwise the missing evidence is named."""
+"""A model is recommended if the deciding comparison allows it. Otherwise the missing evidence is named."""
 
 from dataclasses import replace
 

@@ -27,9 +27,9 @@ def shown(count=COUNT, size=IMAGE):
 
 def run(network, contender, folder):
     experiment = tiny_experiment(folder)
-    cell = Run(experiment, contender, 120, experiment.protocol.budget, 3, "none")
+    run_folder = Run(experiment, contender, 120, experiment.protocol.budget, 3, "none")
     about = CheckpointInfo({"name": contender}, CLASSES, (3, *IMAGE), mean=[0.5] * 3, std=[0.25] * 3)
-    return TrainedNetwork(cell.name, Path("last.ckpt"), network.eval(), about, origin=cell)
+    return TrainedNetwork(run_folder.name, Path("last.ckpt"), network.eval(), about, origin=run_folder)
 
 
 def vit(folder, depth=3, heads=2, size=IMAGE, **options):

@@ -9,7 +9,7 @@ import pytest
 import torch
 import yaml
 
-from tests.browser import DESK, PHONE, assert_readable, look_at, open_browser
+from tests.browser import DESK, PHONE, assert_readable, open_browser, render_page
 from tests.experiments.tiny import tiny_config
 from tests.results import changed, make_result
 from vit_vs_cnn.cli import main
@@ -27,7 +27,7 @@ from vit_vs_cnn.runs.test_set_log import TestSetLog
 SIZES, SEEDS, IMAGES = (50, 110, 230, 470), (0, 1, 2), 307
 CURVES = {"vit": (0.9, 0.20), "resnet": (0.8, 0.25), "a<b>": (0.95, 0.15), **dict.fromkeys("cdef", (0.9, 0.2))}
 
-#: What all runs have alike.
+#: Values shared by all runs.
 RUN = {
     **{"parameters": 1234, "macs": 56789, "steps": 23, "planned_steps": 23, "images_processed": 322},
     **{"train_seconds": 1.5, "trials": 1, "budget": "23 steps", "batch_size": 14, "recipe": {"augmentation": {}}},
@@ -39,7 +39,7 @@ RUN = {
 
 
 def _made_up(folder: Path, *, contenders=("vit", "resnet"), sizes=SIZES, seeds=SEEDS, scored_on="test") -> Path:
-    """The folder of an experiment whose accuracies follow power laws; nothing was trained."""
+    """The folder of an experiment with accuracies that follow power laws, without training."""
     values = tiny_config(folder.parent, name=folder.name)
     values["contenders"] = {
         name.strip("<>").replace("<", "").replace(">", ""): values["contenders"]["vit"] for name in contenders
@@ -48,36 +48,36 @@ def _made_up(folder: Path, *, contenders=("vit", "resnet"), sizes=SIZES, seeds=S
     folder.mkdir(parents=True)
     (folder / "experiment.yaml").write_text(yaml.safe_dump(experiment_from_dict(values).to_dict()))
     labels, names = torch.arange(IMAGES) % 5, []
-    ledger = TestSetLog(folder.parent, "ba4")
+    log = TestSetLog(folder.parent, "ba4")
     for n in sizes:
         for seed in seeds:
             for contender in contenders:
                 scale, exponent = CURVES[contender]
                 hard = np.random.default_rng(7).permutation(IMAGES) + np.random.default_rng(seed).normal(0, 9, IMAGES)
                 correct = hard > scale * IMAGES * (n / 20) ** -exponent
-                said = torch.where(torch.from_numpy(correct), labels, (labels + 1) % 5)
-                logits = torch.nn.functional.one_hot(said, 5).float()
+                predicted = torch.where(torch.from_numpy(correct), labels, (labels + 1) % 5)
+                logits = torch.nn.functional.one_hot(predicted, 5).float()
                 names.append(f"{contender.strip('<>').replace('<', '').replace('>', '')}-n{n}-s{seed}-0123456789")
-                cell = folder / "cells" / names[-1]
-                cell.mkdir(parents=True)
+                run_folder = folder / "cells" / names[-1]
+                run_folder.mkdir(parents=True)
                 Predictions.from_logits(logits, labels, [f"test-{i}" for i in range(IMAGES)]).save(
-                    cell / "predictions.npz"
+                    run_folder / "predictions.npz"
                 )
                 accuracy = float(correct.mean())
-                entry = ledger.record(weights=cell.name, accuracy=accuracy, label=cell.name, run=None)
+                entry = log.record(weights=run_folder.name, accuracy=accuracy, label=run_folder.name, run=None)
                 result = make_result(
                     **RUN,
-                    **{"run": cell.name, "contender": contender, "train_size": n, "training_images": n - 11},
-                    **{"seed": seed, "subset": f"{n}-{seed}", "weights": cell.name, "log_entry": entry},
+                    **{"run": run_folder.name, "contender": contender, "train_size": n, "training_images": n - 11},
+                    **{"seed": seed, "subset": f"{n}-{seed}", "weights": run_folder.name, "log_entry": entry},
                     **{"accuracy": accuracy, "scored_on": scored_on},
                 )
-                (cell / "result.json").write_text(result.to_json())
+                (run_folder / "result.json").write_text(result.to_json())
     (folder / "grid.json").write_text(json.dumps({key: {"steps": 2} for key in names}))
     return folder
 
 
 def _rewrite(folder: Path, **values) -> None:
-    """Give other values to all results in a folder."""
+    """Change values of all results in a folder."""
     for path in folder.rglob("result.json"):
         path.write_text(changed(read_result(path), **values).to_json())
 
@@ -94,7 +94,7 @@ def reported(tmp_path_factory) -> Path:
 
 
 @pytest.mark.usefixtures("real_figures")
-def test_the_report_is_the_same_bytes_when_it_is_written_again(reported):
+def test_a_rewritten_report_has_the_same_bytes(reported):
     before = _bytes(reported / "report")
     shutil.rmtree(reported / "report")
     written = write_experiment_page(read_findings(reported))
@@ -121,10 +121,10 @@ def test_the_page_opens_with_the_answer_and_has_every_part(reported):
     assert html.count("<img") == 2
 
 
-def test_a_page_without_its_ledger_has_no_conclusion(tmp_path):
+def test_a_page_without_a_test_set_log_has_no_conclusion(tmp_path):
     folder = _made_up(tmp_path / "up", sizes=(50, 110))
-    (ledger,) = (tmp_path / "test-sets").glob("*.jsonl")
-    ledger.unlink()
+    (log,) = (tmp_path / "test-sets").glob("*.jsonl")
+    log.unlink()
     write_experiment_page(read_findings(folder))
     html = (folder / "report" / "index.html").read_text()
     why = "the log of this test set is missing or was changed, so the number of evaluations is unknown"
@@ -134,7 +134,7 @@ def test_a_page_without_its_ledger_has_no_conclusion(tmp_path):
     assert {one["conclusion"] for one in comparisons} == {"no conclusion"}
 
 
-def test_every_file_that_the_page_names_is_there_and_tables_hold_plain_numbers(reported):
+def test_files_named_on_the_page_exist_and_tables_contain_plain_numbers(reported):
     html = (reported / "report" / "index.html").read_text()
     links = [link for link in re.findall(r'href="([^"#]+)"', html) if not link.startswith("data:")]
     assert len(links) > 10
@@ -184,7 +184,7 @@ def test_models_of_the_answer_may_have_no_run_at_the_largest_size(tmp_path):
     ],
     ids=["one cell", "one size", "one seed", "validation", "three contenders"],
 )
-def test_a_report_is_written_of_every_kind_of_grid(kind, tmp_path):
+def test_a_report_is_written_for_every_kind_of_grid(kind, tmp_path):
     folder = _made_up(tmp_path / "up", **kind)
     written = write_experiment_page(read_findings(folder))
     assert all(path.stat().st_size for path in written)
@@ -192,7 +192,7 @@ def test_a_report_is_written_of_every_kind_of_grid(kind, tmp_path):
     assert "<b>" not in (folder / "report" / "index.html").read_text()
 
 
-def test_lost_predictions_are_a_warning_whose_error_is_not_on_the_page(tmp_path):
+def test_missing_predictions_are_a_warning_without_an_error_text_on_the_page(tmp_path):
     folder = _made_up(tmp_path / "up", sizes=(50, 110))
     next(folder.rglob("predictions.npz")).unlink()
     with pytest.warns(UserWarning, match=r"predictions\.npz.*; intervals are wider"):
@@ -204,7 +204,7 @@ def test_lost_predictions_are_a_warning_whose_error_is_not_on_the_page(tmp_path)
     assert ">Classes and examples</h2>" not in html
 
 
-def test_the_command_prints_the_table_and_writes_the_report_of_trained_cells(trained_once, tmp_path, capsys):
+def test_the_command_prints_the_table_and_writes_the_report(trained_once, tmp_path, capsys):
     shutil.copytree(trained_once.parent, tmp_path / "runs")
     folder = tmp_path / "runs" / trained_once.name
     assert main(["report", str(folder)]) == 0
@@ -215,7 +215,7 @@ def test_the_command_prints_the_table_and_writes_the_report_of_trained_cells(tra
     assert "All images are synthetic" in html
 
 
-def test_pairs_of_near_duplicates_stand_in_a_table_that_tells_whose_labels_differ():
+def test_near_duplicate_pairs_are_in_a_table_that_marks_different_labels():
     pairs = [("test/00003", "train/00017", 0.912, "apple", "apple"), ("test/00005", "train/00002", 0.7, "oak", "maple")]
     sheet = duplicate_pairs_table(NearDuplicates("f", 5, {"a": [3]}, 5, pairs))
     assert [row[-1] for row in sheet.rows] == ["same", "differ"]
@@ -245,13 +245,13 @@ def test_accuracy_without_duplicates_leaves_out_those_of_the_runs_own_subset(by_
     assert duplicates_table(NearDuplicates("f", 5, by_subset, 5, []), results, correct).rows == [[7, "ViT", *row]]
 
 
-def test_a_browser_reads_the_report_on_a_desk_and_on_a_phone(reported, tmp_path):
+def test_a_browser_renders_the_report_on_a_desktop_and_a_phone(reported, tmp_path):
     page = reported / "report" / "index.html"
     with open_browser(tmp_path / "profile") as browser:
         for width in (DESK, PHONE):
-            look = look_at(browser, page, width=width, dark=width == PHONE)
-            assert_readable(look)
-            assert len(look.figures) == 2
+            rendered = render_page(browser, page, width=width, dark=width == PHONE)
+            assert_readable(rendered)
+            assert len(rendered.figures) == 2
 
 
 def test_a_config_without_a_block_of_images_has_the_default_ones(tmp_path):

@@ -1,4 +1,4 @@
-"""The page of an inspection: its content, and what a browser makes of it."""
+"""The page of an inspection: its content, and its rendering in a browser."""
 
 import base64
 import json
@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.browser import DESK, PHONE, assert_readable, look_at, open_browser
+from tests.browser import DESK, PHONE, assert_readable, open_browser, render_page
 from tests.reporting.inspected import CLASSES, COUNT, GRID, inspection, looked, resnet, shown, vit
 from vit_vs_cnn.inspection.rollout import attention_rollout
 from vit_vs_cnn.reporting.inspection_page import MAX_PAGE_BYTES, WEIGHT_STEPS, write_inspection_page
@@ -21,7 +21,7 @@ TOKENS = EXTRA + PATCHES
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):
-    """A page of a ViT and a CNN, with what it was made of."""
+    """A page of a ViT and a CNN, and the inspection that it shows."""
     folder = tmp_path_factory.mktemp("explorer")
     images = shown()
     networks = [looked(vit(folder), images, "rollout", "relevance"), looked(resnet(folder), images, "grad_cam")]
@@ -29,7 +29,7 @@ def written(tmp_path_factory):
 
 
 def _on_page(html, index, heads):
-    """The weights that the page holds for an image, read as its documentation says."""
+    """The attention weights stored on the page for an image."""
     text = re.search(rf'id="w0-{index}">([^<]*)<', html).group(1)
     data = zlib.decompress(base64.b64decode(text))
     rows = sum(heads) * TOKENS
@@ -38,7 +38,7 @@ def _on_page(html, index, heads):
     return [torch.from_numpy(part.copy())[None] for part in np.split(weights, np.cumsum(heads)[:-1])]
 
 
-def test_weights_on_the_page_are_right_to_half_a_step_of_their_row(written):
+def test_weights_on_the_page_are_exact_up_to_quantization(written):
     page, (network, _) = written
     html = page.read_text()
     worst = 0.0
@@ -51,7 +51,7 @@ def test_weights_on_the_page_are_right_to_half_a_step_of_their_row(written):
     assert f"{worst:.1e}" in html
 
 
-def test_less_room_makes_images_fewer(tmp_path):
+def test_a_size_limit_reduces_the_number_of_images(tmp_path):
     found = inspection(images := shown(11), looked(vit(tmp_path), images, "rollout"))
     for size, count in ((MAX_PAGE_BYTES, 11), (25_000, 10), (9_000, 1)):
         html = write_inspection_page(found, tmp_path, max_bytes=size)[-1].read_text(encoding="utf-8")
@@ -61,7 +61,7 @@ def test_less_room_makes_images_fewer(tmp_path):
     assert len(data["images"]) == 1
 
 
-def test_the_page_loads_nothing_and_no_name_of_a_user_becomes_markup(written):
+def test_the_page_loads_nothing_and_escapes_names(written):
     html = written[0].read_text()
     assert "default-src 'none'" in html
     assert re.findall(r"https?://|src=.(?!data:)", re.sub(r"<script type=.text/plain.*?</script>", "", html)) == []
@@ -145,9 +145,9 @@ def browser(tmp_path_factory):
 
 @pytest.fixture
 def reader(browser, written):
-    """The page, freshly opened, with the weights that it holds for the first image."""
+    """The newly opened page, and its stored weights of the first image."""
     explorer, _ = written
-    assert_readable(look_at(browser, explorer))
+    assert_readable(render_page(browser, explorer))
     reader = _Reader(browser)
     reader.settle()
     reader.weights = _on_page(explorer.read_text(), 0, [2, 2, 2])
@@ -159,7 +159,7 @@ def _row(matrix, row, col):
     return matrix[0, EXTRA + row * GRID[1] + col, EXTRA:]
 
 
-def test_hovering_a_patch_shows_the_numbers_of_python(reader, written):
+def test_hovering_over_a_patch_shows_the_weights(reader, written):
     _, (network, _) = written
     for row, col in ((0, 0), (2, 3), (1, 4)):
         reader.hover(row, col)
@@ -177,7 +177,7 @@ def test_hovering_a_patch_shows_the_numbers_of_python(reader, written):
             torch.testing.assert_close(reader.numbers(), expected, atol=1e-12, rtol=0)
 
 
-def test_rollout_from_a_patch_and_from_what_the_classifier_reads_is_that_of_python(reader, written):
+def test_rollout_on_the_page_equals_that_of_python(reader, written):
     reader.hover(2, 1)
     reader.show("rollout")
     for fusion in ("max", "min", "mean"):
@@ -191,7 +191,7 @@ def test_rollout_from_a_patch_and_from_what_the_classifier_reads_is_that_of_pyth
     assert "class-agnostic" in reader.text('select[aria-label="Method"]')
 
 
-def test_maps_of_other_methods_are_those_of_python_and_carry_their_score(reader, written):
+def test_maps_on_the_page_equal_those_of_python_and_have_their_scores(reader, written):
     _, (attends, convolves) = written
     reader.show("relevance")
     maps = attends.methods[1].maps[0].double()
@@ -204,7 +204,7 @@ def test_maps_of_other_methods_are_those_of_python_and_carry_their_score(reader,
     assert f"Deletion {float(convolves.methods[0].deletion[0]):.2f}" in reader.text(".readout", 1)
 
 
-def test_images_are_shown_by_class_and_by_who_is_wrong(reader, written):
+def test_images_can_be_filtered_by_class_and_by_wrong_network(reader, written):
     images, networks = shown(), written[1]
     known = [i for i in range(COUNT) if images.label(i) is not None]
     rights = {i: [CLASSES[int(one.predicted[i])] == images.label(i) for one in networks] for i in known}
@@ -217,8 +217,8 @@ def test_images_are_shown_by_class_and_by_who_is_wrong(reader, written):
     for name, there in expected.items():
         reader.choose("#show", name)
         assert reader.there() == there
-        said = reader.browser.find_element("id", "shown").text
-        assert said == (
+        shown_text = reader.browser.find_element("id", "shown").text
+        assert shown_text == (
             f"{len(there)} of {COUNT} images" if there else "No image matches. The one below was chosen before."
         )
     reader.choose("#show", "all")
@@ -229,7 +229,7 @@ def test_images_are_shown_by_class_and_by_who_is_wrong(reader, written):
     assert "image 1 </script>" in reader.browser.find_element("id", "what").text
 
 
-def test_keys_move_the_patch_the_layer_the_head_the_image_and_the_method(reader):
+def test_keys_change_patch_layer_head_image_and_method(reader):
     from selenium.webdriver.common.keys import Keys
 
     reader.hover(1, 2)
@@ -240,7 +240,7 @@ def test_keys_move_the_patch_the_layer_the_head_the_image_and_the_method(reader)
     reader.keys("[", "n", "n")  # the other network, and back
     assert "Layer 1 of 3" in reader.text(".count")
     reader.keys("]")
-    reader.keys(";")  # before the first comes the last: head 2
+    reader.keys(";")  # the last head, 2, precedes the first
     torch.testing.assert_close(reader.numbers(), _row(reader.weights[1][:, 1], 2, 3), atol=1e-12, rtol=0)
     reader.keys(" ")
     reader.keys(Keys.ARROW_LEFT)
@@ -252,9 +252,9 @@ def test_keys_move_the_patch_the_layer_the_head_the_image_and_the_method(reader)
     assert "right" not in reader.text(".says") and "wrong" not in reader.text(".says")
 
 
-def test_a_phone_shows_it_without_scrolling_sideways_and_a_tap_is_enough(browser, written):
-    look = look_at(browser, written[0], width=PHONE)
-    assert_readable(look)
+def test_a_phone_shows_the_page_without_horizontal_scrolling(browser, written):
+    rendered = render_page(browser, written[0], width=PHONE)
+    assert_readable(rendered)
     reader = _Reader(browser)
     reader.settle()
     canvas = reader.find(".main")
@@ -267,4 +267,4 @@ def test_a_phone_shows_it_without_scrolling_sideways_and_a_tap_is_enough(browser
     browser.execute_cdp_cmd("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
     reader.settle()
     assert "Patch (0, 4) attends to" in reader.text(".readout")
-    look_at(browser, written[0], width=DESK)
+    render_page(browser, written[0], width=DESK)

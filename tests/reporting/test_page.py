@@ -4,11 +4,17 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
+import torch
 from matplotlib.figure import Figure
 from PIL import Image
 from rich.console import Console
 
-from tests.browser import DESK, PHONE, assert_readable, look_at, open_browser
+from tests.browser import DESK, PHONE, assert_readable, open_browser, render_page
+from vit_vs_cnn.comparison.accuracy import ClassAccuracy
+from vit_vs_cnn.inspection.locality.study import measure_locality
+from vit_vs_cnn.models import VisionTransformer
+from vit_vs_cnn.reporting.figures.comparison import classes_figure
+from vit_vs_cnn.reporting.locality_page import attention_distances
 from vit_vs_cnn.reporting.page import Page
 from vit_vs_cnn.reporting.style import assign_styles
 from vit_vs_cnn.reporting.table import Table, print_tables
@@ -56,7 +62,7 @@ EMPTY = ("meta", "link", "img", "br", "hr")
 
 
 class _Tags(HTMLParser):
-    """Checks that what is opened is closed, and collects tags, anchors and links."""
+    """Checks that elements are closed, and collects tags, anchors and links."""
 
     def __init__(self, html: str) -> None:
         super().__init__()
@@ -80,13 +86,13 @@ class _Tags(HTMLParser):
 
 
 @pytest.mark.parametrize("render", [Page.to_html, Page.to_fragment])
-def test_what_a_user_named_is_never_markup(page, render):
+def test_names_from_users_are_escaped(page, render):
     html = render(page)
     assert "script" not in _Tags(html).tags
     assert html.count("&lt;script&gt;") >= 8
 
 
-def test_values_of_a_template_of_its_own_are_never_markup():
+def test_values_in_custom_templates_are_escaped():
     page = Page("t", assets=["explorer.js"])
     page.template("explorer.html", weights={NASTY: NASTY}, data={"name": NASTY, "a": "</script>"})
     html = page.to_html()
@@ -95,7 +101,7 @@ def test_values_of_a_template_of_its_own_are_never_markup():
     assert html.count("</script>") == 3
 
 
-def test_a_page_is_valid_and_self_contained_and_can_be_read_with_a_keyboard(page):
+def test_a_page_is_valid_self_contained_and_usable_with_a_keyboard(page):
     html = page.to_html()
     tags = _Tags(html)
     assert tags.anchors == ["first-part", "first-part-2", "second-part"]  # a part without content is not shown
@@ -121,25 +127,25 @@ def test_a_page_is_valid_and_self_contained_and_can_be_read_with_a_keyboard(page
         (["n", "class"], [["1,000", "3D-shape"], ["20,000", "7_up"], ["-", "none"]], "n"),
     ],
 )
-def test_columns_of_numbers_are_flush_right(columns, rows, is_right):
+def test_columns_of_numbers_are_right_aligned(columns, rows, is_right):
     assert Table("c", columns, rows).right_aligned == [column == is_right for column in columns]
 
 
-def test_a_contender_has_its_colour_and_its_marker_in_a_table():
+def test_a_model_has_its_color_and_marker_in_a_table():
     page = Page("t", styles=assign_styles(["resnet", "mine", "vit"]))
     page.table(Table("c", ["who"], [["vit"], ["resnet"], ["mine"], ["others"]]))
     marks = re.findall(r'style="color: (#\w+)">(.)</span>', page.to_html())
     assert marks == [("#0072B2", "●"), ("#D55E00", "■"), ("#009E73", "▲")]
 
 
-def test_a_contender_looks_the_same_whatever_the_order_and_no_two_look_alike():
+def test_colors_of_models_are_distinct_and_do_not_depend_on_the_order():
     names = ["vit", "resnet", "vit (mine)", *"abcdefghi"]
     styles = assign_styles(names)
     assert styles == assign_styles(reversed(names)) == {**assign_styles(names[:2]), **styles}
     assert len({(style.colour, style.marker) for style in styles.values()}) == len(names)
 
 
-def test_a_terminal_leaves_columns_of_the_page_out_folds_names_and_keeps_numbers_whole():
+def test_a_terminal_leaves_out_page_columns_and_wraps_names_only():
     rows = [["a name that is folded", "hidden", "12345.7", "66.8 %", "[b]1[/b]"]]
     columns = ["name", "aside", "n", "share", "x"]
     file = io.StringIO()
@@ -151,7 +157,7 @@ def test_a_terminal_leaves_columns_of_the_page_out_folds_names_and_keeps_numbers
     assert "hidden" not in text and "aside" not in text and "…" not in text
 
 
-def test_files_hold_plain_numbers_and_every_picture_in_every_format(tmp_path):
+def test_tables_contain_plain_numbers_and_figures_are_saved_in_every_format(tmp_path):
     page = Page("t")
     page.picture(_plot(), "c", "plot")
     page.table(Table("T", ["n", "m", "t"], [[1234, "-0.5", "1,5"], [5000, None, "x"]], "numbers"))
@@ -161,12 +167,32 @@ def test_files_hold_plain_numbers_and_every_picture_in_every_format(tmp_path):
     assert written[2].read_text() == 'n,m,t\n1234,-0.5,"1,5"\n5000,,x\n'
 
 
-def test_a_browser_reads_the_page_on_a_desk_and_on_a_phone(page, tmp_path):
+def test_a_browser_renders_the_page_on_a_desktop_and_a_phone(page, tmp_path):
     path = page.write(tmp_path / "made")[-1]
     with open_browser(tmp_path / "profile") as browser:
         for width in (DESK, PHONE):
             for dark in (False, True):
-                look = look_at(browser, path, width=width, dark=dark, screenshot=tmp_path / f"{width}{dark}.png")
-                assert_readable(look)
-                assert len(look.figures) == 7
-                assert NASTY in look.text
+                rendered = render_page(
+                    browser, path, width=width, dark=dark, screenshot=tmp_path / f"{width}{dark}.png"
+                )
+                assert_readable(rendered)
+                assert len(rendered.figures) == 7
+                assert NASTY in rendered.text
+
+
+def test_only_classes_with_a_significant_difference_have_a_star():
+    values = {"sure": 0.0, "small": 0.04, "large": 0.05, "none": None}
+    classes = [ClassAccuracy(name, 5, {"a": 0.5, "b": 0.25}, p) for name, p in values.items()]
+    (axis,) = classes_figure(classes, assign_styles(["a", "b"])).axes
+    assert [text.get_text() for text in axis.get_yticklabels()] == ["sure *", "small *", "large", "none"]
+
+
+@pytest.mark.usefixtures("real_figures")
+def test_the_figure_shows_the_distances_of_heads_and_of_uniform_attention():
+    network = VisionTransformer((14, 15), (2, 3), embed_dim=10, depth=3, num_heads=5, num_classes=3)
+    images = torch.randn(53, 3, 14, 15)
+    layers, heads = measure_locality(network, images[:40], images[40:], torch.arange(13) % 3)
+    (axis,) = attention_distances(layers, heads).axes
+    uniform = next(line for line in axis.lines if line.get_label() == "uniform attention")
+    np.testing.assert_allclose(uniform.get_ydata(), layers["uniform_distance"])
+    np.testing.assert_allclose(axis.lines[0].get_ydata(), heads["distance"])

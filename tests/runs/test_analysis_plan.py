@@ -1,4 +1,4 @@
-"""The analysis plan: what is fixed in advance, which seeds are analysed, and what a change of the plan does."""
+"""The analysis plan: settings fixed in advance, analyzed seeds, and changes of the plan."""
 
 import dataclasses
 import json
@@ -66,7 +66,7 @@ def test_there_is_no_conclusion_while_planned_seeds_are_missing():
     assert _rules(plan, 0, 1, 2, 3) == ((0, 1, 2, 3), 0.05, ObstacleKind.UNFINISHED)
 
 
-def test_seeds_that_are_added_make_a_second_analysis_at_1_percent_once_all_are_finished():
+def test_added_seeds_make_a_second_analysis_at_1_percent_once_all_are_finished():
     plan = _with_changes(PLAN, dataclasses.replace(PLAN, seeds=(0, 1, 2, 3, 4)))
     assert plan.seeds == (0, 1, 2) and plan.added_seeds == ((3, 4),) and not plan.deviations
     assert _rules(plan, 0, 1, 2, 3) == ((0, 1, 2), 0.05, None)
@@ -74,7 +74,7 @@ def test_seeds_that_are_added_make_a_second_analysis_at_1_percent_once_all_are_f
     assert "2 seeds were added after the first analysis" in plan.deviation_texts[0]
 
 
-def test_seeds_that_are_added_a_second_time_are_not_analysed():
+def test_seeds_added_a_second_time_are_not_analyzed():
     plan = _with_changes(PLAN, dataclasses.replace(PLAN, seeds=(0, 1, 2, 3)))
     plan = _with_changes(plan, dataclasses.replace(PLAN, seeds=(0, 1, 2, 3, 4)))
     assert plan.added_seeds == ((3,), (4,)) and plan.analysed_seeds == (0, 1, 2, 3)
@@ -85,7 +85,7 @@ def test_seeds_that_are_added_a_second_time_are_not_analysed():
 
 
 @pytest.mark.parametrize("grid", [None, "{"])
-def test_a_plan_whose_runs_are_not_listed_yet_is_replaced(tmp_path, grid):
+def test_a_plan_without_listed_runs_is_replaced(tmp_path, grid):
     """Another process writes the plan, then the list of runs. A power cut may damage the list."""
     register_plan(PLAN, tmp_path)
     if grid is not None:
@@ -94,7 +94,7 @@ def test_a_plan_whose_runs_are_not_listed_yet_is_replaced(tmp_path, grid):
     assert register_plan(other, tmp_path) == other == read_plan(tmp_path)
 
 
-def test_the_same_seeds_again_change_nothing():
+def test_repeated_seeds_do_not_change_the_plan():
     plan = _with_changes(PLAN, dataclasses.replace(PLAN, seeds=(0, 1, 2, 3)))
     assert _with_changes(plan, dataclasses.replace(PLAN, seeds=(0, 1, 2, 3))) == plan
 
@@ -128,7 +128,7 @@ def test_a_changed_budget_allows_no_conclusion():
     assert _rules(plan, 0, 1, 2)[2] is ObstacleKind.UNPLANNED_BUDGET
 
 
-def test_seeds_of_which_none_was_planned_allow_no_conclusion():
+def test_unplanned_seeds_allow_no_conclusion():
     assert _rules(PLAN, 7, 5, 9) == ((5, 7, 9), 0.05, ObstacleKind.UNPLANNED_SEEDS)
 
 
@@ -138,7 +138,7 @@ def test_another_obstacle_comes_before_missing_seeds():
     assert _rules(plan, 0, 1, 2, obstacle=tuning)[2] is ObstacleKind.TUNING
 
 
-def test_secondary_comparisons_are_counted_whether_or_not_they_are_finished():
+def test_unfinished_secondary_comparisons_are_counted():
     assert PLAN.secondary_count == 5
     assert dataclasses.replace(PLAN, pairs=(("b", "a"),)).secondary_count == 1
 

@@ -18,7 +18,7 @@ from vit_vs_cnn.runs.near_duplicates import FILE_NAME, find_near_duplicates
 SIDE, LEAKED = 48, 3
 
 
-def _photographs(root: Path) -> None:
+def _write_images(root: Path) -> None:
     """Two classes of tiles; three test images of each are training images, re-encoded."""
     for name, photo in zip(("china", "flower"), load_sample_images().images, strict=True):
         tiles = [photo[r : r + SIDE, c : c + SIDE] for r in range(0, 384, SIDE) for c in range(0, 576, SIDE)]
@@ -33,7 +33,7 @@ def _photographs(root: Path) -> None:
 
 @pytest.fixture
 def experiment(tmp_path):
-    _photographs(tmp_path / "photos")
+    _write_images(tmp_path / "photos")
     values = tiny_config(tmp_path / "runs")
     folder = {"image_size": 32, "cache": str(tmp_path / "cache")}
     values["data"] |= {"source": "folder", "root": str(tmp_path / "photos"), "folder": folder}
@@ -62,20 +62,20 @@ def test_only_leaked_images_of_the_subset_are_found(experiment):
     results = _results(pool)
     found = find_near_duplicates(experiment.folder, results)
     leaked = {i for i, name in enumerate(pool.test(0).sample_ids) if "leak" in name}
-    whole = {i for i, kept in enumerate(found.clean(results[-1])) if not kept}
+    whole = {i for i, is_clean in enumerate(found.clean(results[-1])) if not is_clean}
     assert whole == leaked
     for result in results:
-        drawn = pool.draw(result.train_size, result.seed)
-        used = {*drawn.training.sample_ids, *drawn.validation.sample_ids}
+        run_images = pool.draw(result.train_size, result.seed)
+        used = {*run_images.training.sample_ids, *run_images.validation.sample_ids}
         here = {
             i
             for i in leaked
             if f"train/{pool.test(0).sample_ids[i].split('/')[1]}/{_number_of(pool.test(0).sample_ids[i])}.png" in used
         }
-        assert {i for i, kept in enumerate(found.clean(result)) if not kept} == here
+        assert {i for i, is_clean in enumerate(found.clean(result)) if not is_clean} == here
 
 
-def test_pairs_are_told_by_name_with_their_labels(experiment):
+def test_pairs_are_named_with_their_labels(experiment):
     pool = ExperimentData(experiment.data)
     pairs = find_near_duplicates(experiment.folder, _results(pool)).pairs
     originals = {
@@ -90,14 +90,14 @@ def _number_of(sample_id: str) -> int:
     return 10 + int(sample_id.split("leak")[1][0])
 
 
-def test_the_outcome_is_kept_and_serves_when_the_images_are_gone(experiment, tmp_path):
+def test_the_result_is_stored_and_used_without_the_images(experiment, tmp_path):
     results = _results(ExperimentData(experiment.data))
     first = find_near_duplicates(experiment.folder, results)
     shutil.rmtree(tmp_path / "photos")
     assert find_near_duplicates(experiment.folder, results) == first
 
 
-def test_a_new_subset_is_looked_at_anew(experiment):
+def test_a_new_subset_is_searched_again(experiment):
     pool = ExperimentData(experiment.data)
     first = find_near_duplicates(experiment.folder, _results(pool, (8,)))
     both = find_near_duplicates(experiment.folder, _results(pool), pool)
@@ -105,7 +105,7 @@ def test_a_new_subset_is_looked_at_anew(experiment):
     assert json.loads((experiment.folder / FILE_NAME).read_text())["test_images"] == 20
 
 
-def test_what_another_method_found_is_not_taken_over(experiment):
+def test_results_of_another_method_version_are_not_used(experiment):
     results = _results(ExperimentData(experiment.data), (8,))
     first = find_near_duplicates(experiment.folder, results)
     record = json.loads((experiment.folder / FILE_NAME).read_text())
@@ -114,7 +114,7 @@ def test_what_another_method_found_is_not_taken_over(experiment):
     assert find_near_duplicates(experiment.folder, results) == first
 
 
-def test_missing_or_other_images_are_told(experiment, tmp_path):
+def test_missing_or_different_images_are_reported(experiment, tmp_path):
     results = _results(ExperimentData(experiment.data))
     path = next((tmp_path / "photos" / "train" / "china").iterdir())
     Image.fromarray(np.zeros((9, 9), np.uint8)).save(path)
@@ -129,6 +129,6 @@ def test_missing_or_other_images_are_told(experiment, tmp_path):
     ("change", "reason"),
     [({"scored_on": "validation"}, "No test image has been used"), ({"source": "synthetic"}, "are synthetic")],
 )
-def test_where_there_is_nothing_to_look_for_it_says_so(experiment, change, reason):
+def test_the_reason_for_no_search_is_reported(experiment, change, reason):
     with pytest.raises(InputError, match=reason):
         find_near_duplicates(experiment.folder, [make_result(**change)])

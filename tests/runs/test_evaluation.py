@@ -27,7 +27,7 @@ def _scale(images):
     return images.float() / 255
 
 
-def test_prediction_is_without_dropout_in_order_and_leaves_the_mode():
+def test_prediction_is_in_evaluation_mode_in_order_and_restores_the_mode():
     network = _network()
     predictions = predict(network, _images(), _scale, batch_size=7)
     expected = network.eval()(_scale(_images().images))
@@ -42,7 +42,7 @@ def _about_the_same(one: Predictions, other: Predictions) -> bool:
     return same and list(one.sample_ids) == list(other.sample_ids) and one.num_classes == other.num_classes
 
 
-def test_predictions_survive_the_way_to_disk_without_pickle(tmp_path):
+def test_predictions_are_saved_and_loaded_without_pickle(tmp_path):
     predictions = predict(_network(), _images(), _scale)
     predictions.save(tmp_path / "p.npz")
     again = Predictions.load(tmp_path / "p.npz")
@@ -51,7 +51,7 @@ def test_predictions_survive_the_way_to_disk_without_pickle(tmp_path):
         assert getattr(again, name) == getattr(predictions, name)
 
 
-def test_the_rank_of_the_true_class_is_0_exactly_where_the_answer_is_right():
+def test_the_label_rank_is_0_exactly_for_correct_predictions():
     logits = torch.tensor([[1.0, 1.0, 0.0], [1.0, 1.0, 0.0], [3.0, 2.0, 2.0], [0.0, 5.0, -1.0]])
     predictions = Predictions.from_logits(logits, torch.tensor([0, 1, 2, 2]), list("abcd"))
     assert predictions.label_rank.tolist() == [0, 1, 2, 2]
@@ -59,7 +59,7 @@ def test_the_rank_of_the_true_class_is_0_exactly_where_the_answer_is_right():
 
 
 @pytest.mark.parametrize("cut", ["label_rank", "classes"])
-def test_arrays_of_other_lengths_are_refused(tmp_path, cut):
+def test_arrays_of_different_lengths_are_refused(tmp_path, cut):
     predict(_network(), _images(), _scale).save(tmp_path / "p.npz")
     with np.load(tmp_path / "p.npz") as arrays:
         np.savez(tmp_path / "q.npz", **{**arrays, cut: arrays[cut][:3]})
@@ -67,17 +67,17 @@ def test_arrays_of_other_lengths_are_refused(tmp_path, cut):
         Predictions.load(tmp_path / "q.npz")
 
 
-def test_predictions_that_carry_objects_are_refused(tmp_path):
+def test_predictions_with_pickled_objects_are_refused(tmp_path):
     np.savez(tmp_path / "p.npz", classes=np.array([{}], dtype=object), labels=np.zeros(1))
     with pytest.raises(InputError, match=r"p\.npz"):
         Predictions.load(tmp_path / "p.npz")
 
 
-def _evaluate(network, ledger, label, path=None):
+def _evaluate(network, log, label, path=None):
     return evaluate_once(
         lambda images: predict(network, images, _scale, what=label),
         _images(),
-        ledger,
+        log,
         weights=hash_weights(network),
         label=label,
         path=path,
@@ -85,30 +85,30 @@ def _evaluate(network, ledger, label, path=None):
 
 
 def test_the_log_counts_evaluations(tmp_path):
-    ledger, network = TestSetLog(tmp_path, _images().fingerprint()), _network()
-    _, entry = _evaluate(network, ledger, "one")
-    assert ledger.find(weights=hash_weights(network), label="one", run=None) == entry
-    _evaluate(network, ledger, "one")
-    assert ledger.count(hash_weights(network)) == 2
-    lines = [json.loads(line) for line in ledger.path.read_text().splitlines()]
+    log, network = TestSetLog(tmp_path, _images().fingerprint()), _network()
+    _, entry = _evaluate(network, log, "one")
+    assert log.find(weights=hash_weights(network), label="one", run=None) == entry
+    _evaluate(network, log, "one")
+    assert log.count(hash_weights(network)) == 2
+    lines = [json.loads(line) for line in log.path.read_text().splitlines()]
     assert {line["weights"] for line in lines} == {hash_weights(network)}
     assert {line["test_set"] for line in lines} == {_images().fingerprint()}
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_answers_that_are_no_numbers_are_refused_and_leave_no_trace(tmp_path, value):
-    """An argmax of NaN names the first class, whose share would pass for an accuracy."""
+def test_predictions_with_nan_are_refused_and_not_logged(tmp_path, value):
+    """The argmax of NaN is the first class, whose share would look like an accuracy."""
     network = _network()
     with torch.no_grad():
         network[1].bias[1] = value
-    ledger = TestSetLog(tmp_path, _images().fingerprint())
+    log = TestSetLog(tmp_path, _images().fingerprint())
     with pytest.raises(InputError, match=r"vit-s3: predictions for 23 of 23 images are not finite") as error:
-        _evaluate(network, ledger, "vit-s3", path=tmp_path / "p.npz")
+        _evaluate(network, log, "vit-s3", path=tmp_path / "p.npz")
     assert "\n" not in str(error.value)
     assert not list(tmp_path.iterdir())
 
 
-def test_stored_answers_that_are_no_numbers_are_refused(tmp_path):
+def test_stored_predictions_with_nan_are_refused(tmp_path):
     Predictions.from_logits(torch.full((3, 2), float("nan")), torch.tensor([0, 1, 1]), ["a", "b", "c"]).save(
         tmp_path / "p.npz"
     )

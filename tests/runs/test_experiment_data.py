@@ -1,4 +1,4 @@
-"""A cell gets the images that its size and seed promise, and no test image."""
+"""A run gets the images of its size and seed, and no test image."""
 
 import numpy as np
 import pytest
@@ -11,28 +11,28 @@ from vit_vs_cnn.runs.experiment_data import ExperimentData
 
 
 @pytest.fixture(scope="module")
-def drawn() -> ExperimentData:
+def sampled() -> ExperimentData:
     return ExperimentData(Data(synthetic=SyntheticOptions(train_images=210, test_images=30), validation_fraction=0.2))
 
 
-def test_training_and_validation_make_the_size_and_do_not_overlap(drawn):
-    images = drawn.draw(130, seed=1)
+def test_training_and_validation_images_add_up_and_do_not_overlap(sampled):
+    images = sampled.draw(130, seed=1)
     training, validation = set(images.training.sample_ids), set(images.validation.sample_ids)
     assert len(training) + len(validation) == 130
     assert not training & validation
     assert len(validation) == 20  # two of the thirteen of each class
 
 
-def test_larger_subsets_contain_the_smaller_ones_part_by_part(drawn):
-    small, large = drawn.draw(70, seed=1), drawn.draw(190, seed=1)
+def test_larger_training_and_validation_sets_contain_the_smaller_ones(sampled):
+    small, large = sampled.draw(70, seed=1), sampled.draw(190, seed=1)
     assert set(small.training.sample_ids) < set(large.training.sample_ids)
     assert set(small.validation.sample_ids) < set(large.validation.sample_ids)
 
 
-def test_test_images_change_the_fingerprint_only_where_they_are_used(drawn):
+def test_test_images_change_the_fingerprint_only_where_they_are_used(sampled):
     other = ExperimentData(Data(synthetic=SyntheticOptions(train_images=210, test_images=31), validation_fraction=0.2))
-    assert other.images.fingerprint() == drawn.images.fingerprint()
-    assert other.fingerprint != drawn.fingerprint
+    assert other.images.fingerprint() == sampled.images.fingerprint()
+    assert other.fingerprint != sampled.fingerprint
 
 
 def _photos(root, counts):
@@ -63,6 +63,6 @@ def test_a_validation_folder_gives_the_validation_share_and_bounds_the_size(tmp_
         pool.resolve(51)
 
 
-def test_a_class_without_a_training_image_is_named(drawn):
+def test_a_class_without_a_training_image_is_named(sampled):
     with pytest.raises(InputError, match="has none to train on"):
-        drawn.draw(8, seed=0)
+        sampled.draw(8, seed=0)

@@ -1,4 +1,4 @@
-"""A cell that fails says why and is tried again; the others run all the same."""
+"""A failed run records its reason and is retried. The others are executed."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -34,7 +34,7 @@ def _values(output, mended, **contenders):
     return values
 
 
-def test_a_network_that_fails_is_named_with_its_reason_and_tried_again(tmp_path, capsys):
+def test_a_failed_run_is_reported_with_its_reason_and_retried(tmp_path, capsys):
     values = _values(tmp_path, tmp_path / "mended")
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(values))
     words = ["train", "--config", str(tmp_path / "config.yaml")]
@@ -42,31 +42,33 @@ def test_a_network_that_fails_is_named_with_its_reason_and_tried_again(tmp_path,
     printed = capsys.readouterr()
     assert "failed: own-n120-s3: error at step 0: RuntimeError: out of luck" in printed.err
     assert "Traceback" not in printed.err
-    assert "ResNet" in printed.out  # the table of what is finished
-    (cell,) = tmp_path.glob("tiny/cells/own-*")
-    assert json.loads((cell / "failed.json").read_text())["message"] == "RuntimeError: out of luck"
+    assert "ResNet" in printed.out  # the table of finished runs
+    (planned_run,) = tmp_path.glob("tiny/cells/own-*")
+    assert json.loads((planned_run / "failed.json").read_text())["message"] == "RuntimeError: out of luck"
     (tmp_path / "mended").touch()
     assert main(words) == 0
-    assert not (cell / "failed.json").exists()
+    assert not (planned_run / "failed.json").exists()
 
 
-def test_a_worker_that_looked_before_a_cell_failed_leaves_it_alone(tmp_path, monkeypatch):
-    """Its list of what is left is older than the failure; and until that is written, the cell is locked."""
+def test_a_worker_does_not_repeat_a_run_that_has_just_failed(tmp_path, monkeypatch):
+    """The list of remaining runs is older than the failure, and the run is locked until the failure is written."""
     experiment = experiment_from_dict(_values(tmp_path, tmp_path / "mended"))
     pool, began = ExperimentData(experiment.data), datetime.now(UTC)
-    (cell,) = [one for one in grid(experiment, pool, world_size=1) if one.contender == "own"]
+    (planned_run,) = [one for one in grid(experiment, pool, world_size=1) if one.contender == "own"]
     locked, write = [], write_failure
-    monkeypatch.setattr(run, "write_failure", lambda *told: (locked.append(is_locked(cell.folder)), write(*told)))
-    console, request = Console(quiet=True), WorkRequest([cell], 0, began)
-    assert run_one(cell, pool, console=console, request=request) is RunState.FAILED
+    monkeypatch.setattr(
+        run, "write_failure", lambda *arguments: (locked.append(is_locked(planned_run.folder)), write(*arguments))
+    )
+    console, request = Console(quiet=True), WorkRequest([planned_run], 0, began)
+    assert run_one(planned_run, pool, console=console, request=request) is RunState.FAILED
     assert locked == [True]
-    failed = cell.failure.read_text()
+    failed = planned_run.failure.read_text()
     (tmp_path / "mended").touch()
-    assert run_one(cell, pool, console=console, request=request) is RunState.FAILED
-    assert (cell.failure.read_text(), cell.is_finished) == (failed, False)
-    request = WorkRequest([cell], 0)  # of the next command, which tries again
-    assert run_one(cell, pool, console=console, request=request) is RunState.FINISHED
-    assert cell.is_finished
+    assert run_one(planned_run, pool, console=console, request=request) is RunState.FAILED
+    assert (planned_run.failure.read_text(), planned_run.is_finished) == (failed, False)
+    request = WorkRequest([planned_run], 0)  # of the next command, which tries again
+    assert run_one(planned_run, pool, console=console, request=request) is RunState.FINISHED
+    assert planned_run.is_finished
 
 
 def test_a_worker_does_not_repeat_a_run_that_another_one_finished(tmp_path):
@@ -79,7 +81,7 @@ def test_a_worker_does_not_repeat_a_run_that_another_one_finished(tmp_path):
     assert {path: path.stat().st_mtime_ns for path in files} == files
 
 
-def test_a_diverged_cell_does_not_stop_the_others(tmp_path):
+def test_a_diverged_run_does_not_stop_the_others(tmp_path):
     values = _values(tmp_path, tmp_path)
     values["protocol"] |= {"seeds": [3, 4]}
     values["contenders"].pop("own")
@@ -94,10 +96,12 @@ def test_a_diverged_cell_does_not_stop_the_others(tmp_path):
     assert "not a number at step" in caught.value.failures[0]
     status = read_status(tmp_path / "tiny")
     assert (status.count(RunState.FINISHED), status.count(RunState.FAILED), status.seconds_left) == (2, 2, 0.0)
-    assert "training diverged at step" in next(cell.reason for cell in status.cells if cell.state == "failed")
+    assert "training diverged at step" in next(
+        planned_run.reason for planned_run in status.runs if planned_run.state == "failed"
+    )
 
 
-def test_what_starts_from_a_failed_cell_is_not_run(tmp_path):
+def test_a_run_that_starts_from_a_failed_one_is_not_executed(tmp_path):
     mended = tmp_path / "mended"
     values = _values(tmp_path, mended)
     values["contenders"]["later"] = {**values["contenders"]["own"], "starts_from": "own"}
@@ -107,13 +111,13 @@ def test_what_starts_from_a_failed_cell_is_not_run(tmp_path):
     assert "later-n120-s3: not run: own-n120-s3, which it starts from, failed" in caught.value.failures
 
 
-def test_a_clock_that_was_set_back_makes_no_failure_older_than_its_command(tmp_path):
+def test_failures_are_attributed_to_their_command_if_the_clock_is_set_back(tmp_path):
     experiment = experiment_from_dict(_values(tmp_path, tmp_path / "mended"))
-    cell, began = (
+    planned_run, began = (
         grid(experiment, ExperimentData(experiment.data), world_size=1)[0],
         datetime.now(UTC) + timedelta(hours=1),
     )
-    cell.folder.mkdir(parents=True)
-    write_failure(cell, FailureKind.DIVERGED, "no", began)
-    assert has_failed_since(cell, began)
-    assert not has_failed_since(cell, began + timedelta(hours=1))
+    planned_run.folder.mkdir(parents=True)
+    write_failure(planned_run, FailureKind.DIVERGED, "no", began)
+    assert has_failed_since(planned_run, began)
+    assert not has_failed_since(planned_run, began + timedelta(hours=1))

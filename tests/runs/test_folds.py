@@ -1,4 +1,4 @@
-"""Each seed is tested on another fold of images that have no test set of their own."""
+"""Without a test set, each seed is tested on another fold of the images."""
 
 import json
 from dataclasses import replace
@@ -53,7 +53,7 @@ def _names(*parts) -> set[str]:
 
 
 @pytest.mark.parametrize("group", [None, "^([a-z]+[0-9]+)_"])
-def test_every_image_is_in_one_fold_and_a_seed_uses_its_fold_for_nothing_else(photos, group):
+def test_every_image_is_in_one_fold_which_a_seed_uses_for_testing_only(photos, group):
     pool = ExperimentData(_data(photos, group=group))
     assert [pool.fold(seed) for seed in (*range(7), -1)] == [0, 1, 2, 3, 4, 0, 1, 4]
     tests = [_names(pool.test(fold)) for fold in range(5)]
@@ -61,18 +61,20 @@ def test_every_image_is_in_one_fold_and_a_seed_uses_its_fold_for_nothing_else(ph
     for seed in SEEDS:
         smaller: tuple[set[str], set[str]] = set(), set()
         for size in (25, 40, pool.largest):
-            drawn = pool.draw(size, seed)
-            used = _names(drawn.training), _names(drawn.validation)
+            run_images = pool.draw(size, seed)
+            used = _names(run_images.training), _names(run_images.validation)
             assert len(used[0]) + len(used[1]) == size and not used[0] & used[1]
             assert not (used[0] | used[1]) & tests[seed % 5]
             assert smaller[0] <= used[0] and smaller[1] <= used[1]
             smaller = used
             if group is not None:
-                sides = [{*(part.groups or ())} for part in (drawn.training, drawn.validation, pool.test(seed))]
+                sides = [
+                    {*(part.groups or ())} for part in (run_images.training, run_images.validation, pool.test(seed))
+                ]
                 assert not sides[0] & sides[1] and not sides[0] & sides[2] and not sides[1] & sides[2]
 
 
-def test_one_folder_has_one_fingerprint_and_each_fold_a_name(photos):
+def test_a_folder_has_one_fingerprint_and_each_fold_a_name(photos):
     pool = ExperimentData(_data(photos))
     assert len({pool.test_set(seed) for seed in range(10)}) == 5
     assert all(pool.test_set(seed).startswith(pool.fingerprint) for seed in range(5))
@@ -84,7 +86,7 @@ def test_one_folder_has_one_fingerprint_and_each_fold_a_name(photos):
     assert len({pool.fingerprint, *(other.fingerprint for other in others)}) == 4
 
 
-def test_where_validation_images_score_or_recipes_were_searched_the_first_fold_tests_all_seeds(photos):
+def test_all_seeds_use_the_first_fold_if_recipes_are_searched_or_validation_images_scored(photos):
     data = _data(photos)
     experiment = replace(tiny_experiment(Path("runs")), data=data)
     searched = ExperimentData.from_experiment(replace(experiment, tuning=Tuning(trials=2)))
@@ -93,9 +95,9 @@ def test_where_validation_images_score_or_recipes_were_searched_the_first_fold_t
     for pool in (searched, validated):
         assert [pool.fold(seed) for seed in SEEDS] == [None] * 3
         for seed in SEEDS:
-            drawn = pool.draw(pool.largest, seed)
+            run_images = pool.draw(pool.largest, seed)
             assert _names(pool.test(seed)) == _names(ExperimentData(data).test(0))
-            assert not _names(drawn.training, drawn.validation) & _names(pool.test(seed))
+            assert not _names(run_images.training, run_images.validation) & _names(pool.test(seed))
     assert searched.fingerprint == f"{validated.fingerprint}-{searched.test(0).fingerprint()}"
 
 
@@ -176,23 +178,23 @@ def test_networks_are_compared_on_the_folds_of_their_seeds(trained, tmp_path):
     assert note in (tmp_path / "compared" / "index.html").read_text()
 
 
-def test_networks_of_different_folds_alone_are_not_compared(trained):
-    cells = {(result.contender, result.seed): cell for cell, result in read_finished_results(trained).items()}
+def test_networks_without_a_common_fold_are_not_compared(trained):
+    runs = {(result.contender, result.seed): run for run, result in read_finished_results(trained).items()}
     with pytest.raises(InputError, match="are tested on different folds of the images and cannot be compared; take ne"):
-        vc.compare(cells["vit", 0], cells["resnet", 1], parts=["accuracy"], quiet=True)
+        vc.compare(runs["vit", 0], runs["resnet", 1], parts=["accuracy"], quiet=True)
     with pytest.raises(InputError, match="are tested on different folds of the images; take networks of the same seed"):
-        vc.inspect(cells["vit", 0], cells["resnet", 1], quiet=True)
-    found = vc.compare(cells["vit", 0], cells["resnet", 0], parts=["accuracy"], quiet=True)
+        vc.inspect(runs["vit", 0], runs["resnet", 1], quiet=True)
+    found = vc.compare(runs["vit", 0], runs["resnet", 0], parts=["accuracy"], quiet=True)
     assert found.images == 15 and not any("tested on" in note for note in found.notes)
 
 
-def test_near_duplicates_are_those_of_a_runs_own_fold(trained, photos):
+def test_near_duplicates_are_searched_in_the_fold_of_each_run(trained, photos):
     results, pool = _results(trained), ExperimentData(_data(photos))
     found = find_near_duplicates(trained, results)
     assert set(found.by_subset) == {f"{result.data.subset}fold{result.data.fold}" for result in results}
     for result in results:
-        drawn = pool.draw(result.train_size, result.seed)
-        used = {*drawn.training.hashes().tolist(), *drawn.validation.hashes().tolist()}
-        seen = [value in used for value in pool.test(result.seed).hashes().tolist()]
-        assert (~found.clean(result)).tolist() == seen
+        run_images = pool.draw(result.train_size, result.seed)
+        used = {*run_images.training.hashes().tolist(), *run_images.validation.hashes().tolist()}
+        is_used = [value in used for value in pool.test(result.seed).hashes().tolist()]
+        assert (~found.clean(result)).tolist() == is_used
     assert json.loads((trained / "duplicates.json").read_text())["test_images"] == 15

@@ -1,4 +1,4 @@
-"""A checkpoint gives back the network that was evaluated."""
+"""A checkpoint restores the evaluated network."""
 
 import errno
 import json
@@ -22,24 +22,24 @@ from vit_vs_cnn.training.checkpoints import read_checkpoint
 
 @pytest.mark.parametrize("contender", ["vit", "resnet"])
 def test_a_loaded_network_gives_the_logits_of_the_result(trained_once, contender):
-    (cell,) = trained_once.glob(f"cells/{contender}-*-s3-*")
-    loaded = open_network(cell / "checkpoints" / "last.ckpt")
-    assert hash_weights(loaded.network) == json.loads((cell / "result.json").read_text())["weights"]
+    (run,) = trained_once.glob(f"cells/{contender}-*-s3-*")
+    loaded = open_network(run / "checkpoints" / "last.ckpt")
+    assert hash_weights(loaded.network) == json.loads((run / "result.json").read_text())["weights"]
     config = timm.data.resolve_data_config(model=loaded.network)
     assert (config["input_size"], config["crop_pct"], config["crop_mode"]) == (loaded.image_shape, 1.0, "center")
     assert (config["mean"], config["std"]) == (tuple(loaded.about.mean), tuple(loaded.about.std))
     predictions = predict(loaded.network, ExperimentData(tiny_experiment(trained_once).data).test(0), loaded.normalise)
-    kept = Predictions.load(cell / "predictions.npz")
-    torch.testing.assert_close(predictions.label_log_probability, kept.label_log_probability, atol=1e-6, rtol=1e-5)
-    assert torch.equal(predictions.classes, kept.classes)
+    stored = Predictions.load(run / "predictions.npz")
+    torch.testing.assert_close(predictions.label_log_probability, stored.label_log_probability, atol=1e-6, rtol=1e-5)
+    assert torch.equal(predictions.classes, stored.classes)
     assert len(loaded.about.class_names) == predictions.logits.shape[1]
 
 
-def test_a_checkpoint_of_a_registered_model_opens_where_it_is_registered(trained_once, tmp_path, monkeypatch):
+def test_a_checkpoint_of_a_registered_model_can_be_opened(trained_once, tmp_path, monkeypatch):
     monkeypatch.setattr(presets, "REGISTERED", {})
     original = next(trained_once.glob("cells/resnet-*/checkpoints/last.ckpt"))
     contents = read_checkpoint(original)
-    contents["vit_vs_cnn"] |= {"model": {"name": "mine"}, "origin": open_network(original).cell.to_dict()}
+    contents["vit_vs_cnn"] |= {"model": {"name": "mine"}, "origin": open_network(original).run.to_dict()}
     torch.save(contents, tmp_path / "mine.ckpt")
     with pytest.raises(InputError, match=r'mine.ckpt: there is no model "mine"; .*register_model\(name, factory\)'):
         open_network(tmp_path / "mine.ckpt")
@@ -48,7 +48,7 @@ def test_a_checkpoint_of_a_registered_model_opens_where_it_is_registered(trained
 
 
 @pytest.mark.parametrize(
-    ("spoil", "says"),
+    ("spoil", "message"),
     [
         (lambda value: value.to("meta"), "has no values"),
         (lambda value: value.to(torch.complex64), "has torch.complex64 values"),
@@ -57,13 +57,13 @@ def test_a_checkpoint_of_a_registered_model_opens_where_it_is_registered(trained
     ],
     ids=["meta", "complex", "sparse", "int8"],
 )
-def test_weights_without_usable_values_are_refused(trained_once, tmp_path, spoil, says):
-    (cell,) = trained_once.glob("cells/resnet-*-s3-*")
-    contents = torch.load(cell / "checkpoints" / "last.ckpt", weights_only=True)
+def test_weights_without_usable_values_are_refused(trained_once, tmp_path, spoil, message):
+    (run,) = trained_once.glob("cells/resnet-*-s3-*")
+    contents = torch.load(run / "checkpoints" / "last.ckpt", weights_only=True)
     state = contents["state_dict"]
     contents["state_dict"] = {name: spoil(v) if name.endswith("head.weight") else v for name, v in state.items()}
     torch.save(contents, tmp_path / "spoiled.ckpt")
-    with pytest.raises(InputError, match=says):
+    with pytest.raises(InputError, match=message):
         open_network(tmp_path / "spoiled.ckpt")
 
 
@@ -74,7 +74,7 @@ def test_an_export_to_a_full_disk_is_one_line(trained_once, tmp_path, monkeypatc
     def fail(*_):
         raise error
 
-    (cell,) = trained_once.glob("cells/resnet-*-s3-*")
+    (run,) = trained_once.glob("cells/resnet-*-s3-*")
     monkeypatch.setattr(export, "save_file", fail)
     with pytest.raises(InputError, match=r"the export cannot be written there \(No space left on device\)"):
-        export.export(open_network(cell), ["safetensors"], tmp_path)
+        export.export(open_network(run), ["safetensors"], tmp_path)

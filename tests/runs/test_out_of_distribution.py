@@ -31,7 +31,7 @@ def fitted(training=80, validation=40, seed=1):
     return OutOfDistributionScore.fit(sampled(training, seed), sampled(validation, seed + 1000))
 
 
-def test_distances_are_those_of_sklearn():
+def test_distances_equal_sklearn():
     training, asked = sampled(57, 0), sampled(13, 2)
     found = OutOfDistributionScore.fit(training, sampled(40, 1)).distances(*asked)
     neighbours = NearestNeighbors(n_neighbors=NEIGHBOURS).fit(F.normalize(training[1], dim=1).numpy())
@@ -48,7 +48,7 @@ def test_threshold_is_the_conformal_quantile_of_the_larger_distance():
     assert np.sort(scores)[38] == pytest.approx(1)
 
 
-def test_at_most_one_in_twenty_usual_images_is_flagged_on_average():
+def test_at_most_5_percent_of_in_distribution_images_are_flagged_on_average():
     """Over 60 samples of 30 validation images: 5 % and the Monte Carlo error."""
     shares = [np.mean(fitted(validation=30, seed=seed).scores(*sampled(200, 3000 + seed)) > 1) for seed in range(60)]
     assert 0.01 < np.mean(shares) < 0.05 + 3 * np.std(shares) / 60**0.5
@@ -56,8 +56,8 @@ def test_at_most_one_in_twenty_usual_images_is_flagged_on_average():
 
 @pytest.mark.parametrize("side", [8, 16, 64])
 @pytest.mark.parametrize("kind", ["noise", "blank"])
-def test_noise_and_blank_images_are_flagged_whatever_the_features(kind, side):
-    """Features of all images have one distribution, as those of a network that does not separate them."""
+def test_noise_and_blank_images_are_flagged_for_any_features(kind, side):
+    """Features of all images have the same distribution, as with an untrained network."""
     images = render_objects(200, image_size=side, seed=3).images.images
     features = sampled(200, 0)[1]
     score = OutOfDistributionScore.fit((images[:100], features[:100]), (images[100:150], features[100:150]))
@@ -66,7 +66,7 @@ def test_noise_and_blank_images_are_flagged_whatever_the_features(kind, side):
     assert auroc(score.scores(images[150:], features[150:]), scores) > 0.95
 
 
-def test_auroc_is_that_of_sklearn():
+def test_auroc_equals_sklearn():
     rng = np.random.default_rng(0)
     lower, higher = rng.integers(0, 5, 30) * 1.0, rng.integers(2, 8, 20) * 1.0
     truth = np.repeat([0, 1], [30, 20])
@@ -83,7 +83,7 @@ def test_too_few_or_unusable_images_have_no_score():
     assert OutOfDistributionScore.fit(constant, constant) is None
 
 
-def test_file_holds_the_score_of_its_weights_alone(tmp_path):
+def test_a_stored_score_is_used_for_its_own_weights_only(tmp_path):
     made, asked = fitted(), sampled(5, 3)
     path = tmp_path / "out_of_distribution.npz"
     made.save(path, of="a")
@@ -109,7 +109,7 @@ def test_file_holds_the_score_of_its_weights_alone(tmp_path):
         {"of": np.array(1)},
     ],
 )
-def test_damaged_file_is_no_score(tmp_path, change):
+def test_a_damaged_score_file_is_ignored(tmp_path, change):
     good = {
         "features": np.ones((3, 2), np.float16),
         "mean": np.zeros(2),
@@ -124,7 +124,7 @@ def test_damaged_file_is_no_score(tmp_path, change):
 
 
 @pytest.mark.parametrize("text", ["null", "[]", '{"vit_vs_cnn": null}', '{"vit_vs_cnn": {"temperature": []}}', "{"])
-def test_a_description_of_another_kind_beside_weights_counts_as_none(tmp_path, text):
+def test_a_config_json_of_another_form_is_ignored(tmp_path, text):
     (tmp_path / "config.json").write_text(text)
     found = read_held_out(tmp_path / "model.safetensors", torch.nn.Linear(2, 3))
     assert (found.images, found.temperature, found.out_of_distribution) == (0, None, None)

@@ -1,4 +1,4 @@
-"""Weights say which images they have seen, and do not begin a run that those images score."""
+"""Weights record their training images, and do not start a run that is scored on these."""
 
 from pathlib import Path
 
@@ -38,7 +38,7 @@ def _run(output: Path, *, start: Path | None = None, fraction: float = 0.25, see
 
 @pytest.fixture(scope="module")
 def swapped(tmp_path_factory) -> Path:
-    """A checkpoint of the other split: trained on what are test images elsewhere."""
+    """A checkpoint of the other split, trained on images that are test images here."""
     train, test = SyntheticSource.train, SyntheticSource.test
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(SyntheticSource, "train", test)
@@ -46,33 +46,33 @@ def swapped(tmp_path_factory) -> Path:
         return _run(tmp_path_factory.mktemp("swapped"), fraction=0.0)
 
 
-def test_a_checkpoint_says_which_images_it_was_trained_on(swapped):
-    seen = open_network(swapped).training_hashes
-    assert seen.is_whole
+def test_a_checkpoint_contains_hashes_of_its_training_images(swapped):
+    recorded_hashes = open_network(swapped).training_hashes
+    assert recorded_hashes.is_whole
     pool = ExperimentData(experiment_from_dict(tiny_config(Path("nowhere"), data=IMAGES)).data)
-    assert np.array_equal(seen.hashes, np.unique(pool.test_hashes(0)))
+    assert np.array_equal(recorded_hashes.hashes, np.unique(pool.test_hashes(0)))
 
 
-def test_weights_that_have_seen_the_test_images_are_refused_before_anything_is_trained(swapped, tmp_path):
+def test_weights_trained_on_test_images_are_refused_before_training(swapped, tmp_path):
     with pytest.raises(InputError, match=r"contenders\.cnn\.weights: .* 60 of the 60 images that .* is tested on"):
         _run(tmp_path, start=swapped)
     assert not list(tmp_path.rglob("cells"))
 
 
-def test_what_the_weights_began_with_counts_too(swapped, tmp_path):
-    between = _run(tmp_path / "between", start=swapped, seed=9)  # on images that nobody else has
+def test_images_of_earlier_trainings_count_too(swapped, tmp_path):
+    between = _run(tmp_path / "between", start=swapped, seed=9)  # on images that occur nowhere else
     assert open_network(between).training_hashes.is_whole
     with pytest.raises(InputError, match=r"60 of the 60 images that .* is tested on"):
         _run(tmp_path, start=between)
 
 
-def test_weights_that_have_seen_the_validation_images_are_refused(tmp_path):
+def test_weights_trained_on_validation_images_are_refused(tmp_path):
     start = _run(tmp_path / "start", fraction=0.0)
     with pytest.raises(InputError, match=r"images that .* is validated with"):
         _run(tmp_path, start=start)
 
 
-def test_weights_of_which_nothing_is_known_are_warned_of(swapped, tmp_path):
+def test_weights_with_unknown_training_images_are_warned_of(swapped, tmp_path):
     contents = read_checkpoint(swapped)
     del contents["vit_vs_cnn"][CHECKPOINT_KEY_TRAINING_HASHES]
     torch.save(contents, tmp_path / "older.ckpt")
@@ -83,15 +83,15 @@ def test_weights_of_which_nothing_is_known_are_warned_of(swapped, tmp_path):
     assert any("that CNN started from are not recorded" in text for text in analyze([result]).warnings())
 
 
-@pytest.mark.parametrize("said", [None, 3, {}, {"images": "?", "whole": True}, {"images": "AAA=", "whole": True}])
-def test_a_record_that_is_none_is_not_believed(said):
-    assert read_training_hashes({CHECKPOINT_KEY_TRAINING_HASHES: said}) is UNKNOWN_TRAINING_IMAGES
+@pytest.mark.parametrize("printed", [None, 3, {}, {"images": "?", "whole": True}, {"images": "AAA=", "whole": True}])
+def test_damaged_hashes_of_training_images_count_as_unknown(printed):
+    assert read_training_hashes({CHECKPOINT_KEY_TRAINING_HASHES: printed}) is UNKNOWN_TRAINING_IMAGES
 
 
-def test_an_image_that_the_own_data_hold_twice_is_no_finding_of_the_start():
-    held, own = np.array([1, 2, 3], dtype=np.uint64), np.array([3, 4], dtype=np.uint64)
-    assert TrainingImageHashes(held).count_in(held) == 3
-    assert TrainingImageHashes(held).count_in(held, except_for=own) == 2
+def test_a_test_image_that_is_also_a_training_image_does_not_count_as_overlap():
+    scored, own = np.array([1, 2, 3], dtype=np.uint64), np.array([3, 4], dtype=np.uint64)
+    assert TrainingImageHashes(scored).count_in(scored) == 3
+    assert TrainingImageHashes(scored).count_in(scored, except_for=own) == 2
     assert np.array_equal(
-        read_training_hashes({CHECKPOINT_KEY_TRAINING_HASHES: TrainingImageHashes(held).to_dict()}).hashes, held
+        read_training_hashes({CHECKPOINT_KEY_TRAINING_HASHES: TrainingImageHashes(scored).to_dict()}).hashes, scored
     )

@@ -1,4 +1,4 @@
-"""Images of one's own in an experiment: given in Python, by a class, by a table; found again by later processes."""
+"""User-defined images in an experiment: from Python, a class or a table, and found by later processes."""
 
 import json
 from dataclasses import replace
@@ -23,7 +23,7 @@ HERE = "tests.runs.test_own_data"
 
 
 def images_and_labels(count: int = COUNT, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """What a config names as a class of one's own."""
+    """A custom class that a config names."""
     pixels = np.random.default_rng(seed).integers(0, 256, (count, 16, 8, 3), dtype=np.uint8)
     return pixels, np.arange(count) % 3
 
@@ -57,20 +57,20 @@ def _grouped(seeds, **data):
     return ExperimentData(replace(settings, validation_fraction=0.2))
 
 
-def test_groups_stand_on_one_side_at_every_size_and_subsets_nest():
+def test_groups_are_in_one_split_at_every_size_and_subsets_are_nested():
     pool = _grouped([0])
     held_apart = []
     for seed in (0, 1):
         before: tuple[set[str], set[str]] = set(), set()
         for size in (20, 47, 101, pool.largest):
-            drawn = pool.draw(size, seed)
-            assert len(drawn.training) + len(drawn.validation) == size
-            sides = [set(part.groups or ()) for part in (drawn.training, drawn.validation, pool.test(seed))]
+            run_images = pool.draw(size, seed)
+            assert len(run_images.training) + len(run_images.validation) == size
+            sides = [set(part.groups or ()) for part in (run_images.training, run_images.validation, pool.test(seed))]
             assert not sides[0] & sides[1] and not sides[1] & sides[2] and not sides[0] & sides[2]
-            assert abs(len(drawn.validation) / size - 0.2) < 0.05
-            counts = torch.bincount(drawn.training.labels, minlength=3)
+            assert abs(len(run_images.validation) / size - 0.2) < 0.05
+            counts = torch.bincount(run_images.training.labels, minlength=3)
             assert counts.max() - counts.min() <= max(1, 0.1 * size)
-            ids = set(drawn.training.sample_ids), set(drawn.validation.sample_ids)
+            ids = set(run_images.training.sample_ids), set(run_images.validation.sample_ids)
             assert before[0] <= ids[0] and before[1] <= ids[1]
             before = ids
         held_apart.append(before[1])
@@ -85,36 +85,39 @@ def given(tmp_path):
     return tmp_path / "tiny"
 
 
-def test_commands_find_images_that_were_given_in_python(given, tmp_path, cache):
+def test_later_commands_find_images_given_in_python(given, tmp_path, cache):
     compared = vc.compare(given, parts=["accuracy"], quiet=True)
     assert len(compared.frame()) == 2
-    (cell,) = given.glob("cells/resnet-*")
-    assert len(vc.inspect(cell, count=2, quiet=True).written)
+    (run,) = given.glob("cells/resnet-*")
+    assert len(vc.inspect(run, count=2, quiet=True).written)
     again = vc.train(given / "experiment.yaml", quiet=True)  # without data=: nothing is left to run
     assert again is not None
-    said = yaml.safe_load((given / "experiment.yaml").read_text())["data"]
-    assert said["source"] == "given" and said["own"]["description"] == "tuple of images and labels (240 images)"
+    data_block = yaml.safe_load((given / "experiment.yaml").read_text())["data"]
+    assert (
+        data_block["source"] == "given"
+        and data_block["own"]["description"] == "tuple of images and labels (240 images)"
+    )
     cache.rename(tmp_path / "elsewhere")
-    assert open_network(cell).pool(tmp_path / "elsewhere").test(3).num_classes == 3
+    assert open_network(run).pool(tmp_path / "elsewhere").test(3).num_classes == 3
     with pytest.raises(InputError, match=r"these images are no longer in .*; give them again \(data=\)"):
         vc.train(given / "experiment.yaml", quiet=True)
     assert vc.report(given).answer
     assert vc.train(_values(tmp_path), data=images_and_labels(), quiet=True) is not None
 
 
-def test_workers_find_the_images_without_the_users_class(tmp_path):
+def test_workers_find_the_images_without_the_user_defined_class(tmp_path):
     values = _values(tmp_path, source={"class_path": f"{HERE}.images_and_labels", "init_args": {"count": 150}})
     results = run_quietly(experiment_from_dict(values))
     assert {result.data.data_details["counts"]["train"]["0"] for result in results} == {50}
     assert {result.data.data_details["folds"] for result in results} == {5}
-    (cell,) = tmp_path.glob("tiny/cells/resnet-*")
-    untrusted = open_network(cell)
-    assert not untrusted.cell.experiment.trusted
-    assert len(untrusted.pool().test(untrusted.cell.seed)) == 30
+    (run,) = tmp_path.glob("tiny/cells/resnet-*")
+    untrusted = open_network(run)
+    assert not untrusted.run.experiment.trusted
+    assert len(untrusted.pool().test(untrusted.run.seed)) == 30
 
 
 @pytest.mark.parametrize(
-    ("source", "says"),
+    ("source", "message"),
     [
         ({"class_path": "nowhere.Images"}, "nowhere.Images cannot be imported: No module named 'nowhere'"),
         ({"class_path": f"{HERE}.COUNT"}, "COUNT is a int, not a class or a function"),
@@ -124,13 +127,13 @@ def test_workers_find_the_images_without_the_users_class(tmp_path):
         ("given", "vc.train(config, data=...)"),
     ],
 )
-def test_a_source_that_cannot_be_made_is_told_in_one_line(tmp_path, source, says):
+def test_an_impossible_source_is_refused_in_one_line(tmp_path, source, message):
     with pytest.raises(InputError) as caught:
         run_quietly(experiment_from_dict(_values(tmp_path, source=source)))
-    assert says in str(caught.value) and "\n" not in str(caught.value)
+    assert message in str(caught.value) and "\n" not in str(caught.value)
 
 
-def test_a_class_that_a_file_names_is_not_imported(given, tmp_path, monkeypatch):
+def test_a_class_named_in_a_file_is_not_imported(given, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "evil_own.py").write_text(f"open({str(tmp_path / 'executed')!r}, 'w').close()\ndef Evil(): pass\n")
     (checkpoint,) = given.glob("cells/resnet-*/checkpoints/last.ckpt")
@@ -144,7 +147,7 @@ def test_a_class_that_a_file_names_is_not_imported(given, tmp_path, monkeypatch)
 
     contents = read_checkpoint(checkpoint)
     contents["vit_vs_cnn"]["origin"]["experiment"]["data"]["source"] = evil
-    contents["vit_vs_cnn"]["origin"]["cell"]["fingerprint"] = "0" * 16 + "-" + "0" * 16  # these images are not kept
+    contents["vit_vs_cnn"]["origin"]["cell"]["fingerprint"] = "0" * 16 + "-" + "0" * 16  # these images are not stored
     torch.save(contents, tmp_path / "source.ckpt")
     with pytest.raises(InputError, match=r"the class evil_own\.Evil is not imported without --trust"):
         open_network(tmp_path / "source.ckpt").pool()
@@ -158,7 +161,7 @@ def test_a_table_is_given_by_its_path(tmp_path):
 
 
 @pytest.mark.parametrize("kill_at", [1, 4])
-def test_a_run_with_ones_own_transform_resumes_exactly(tmp_path, kill_at, monkeypatch):
+def test_a_run_with_a_custom_transform_resumes_exactly(tmp_path, kill_at, monkeypatch):
     transform = {"class_path": f"{HERE}.Noise", "init_args": {"most": 90}}
     augmentation = {"resized_crop": [0.3, 1.0], "transform": transform}
 
@@ -186,12 +189,12 @@ def test_a_run_with_ones_own_transform_resumes_exactly(tmp_path, kill_at, monkey
     assert resumed.recipe["augmentation"]["transform"] == transform
 
 
-def test_own_options_refuse_what_is_no_fingerprint():
+def test_an_invalid_fingerprint_of_images_is_refused():
     with pytest.raises(InputError, match=r"fingerprint"):
         ArraysOptions(fingerprint="../../etc")
 
 
-def test_the_answer_begins_with_a_warning_of_test_images_that_were_trained_on(tmp_path, monkeypatch):
+def test_the_answer_begins_with_a_warning_of_test_images_in_pretraining(tmp_path, monkeypatch):
     pixels, labels = images_and_labels(90)
     pixels[40:] = np.random.default_rng(7).integers(0, 256, pixels[40:].shape, dtype=np.uint8)
     values = {**_values(tmp_path), "output": tmp_path, "data": {"validation_fraction": 0.2}}

@@ -1,4 +1,4 @@
-"""Pretrained weights fit as timm and we ourselves would load them, whatever the image size."""
+"""Pretrained weights are loaded as by timm, for any image size."""
 
 import pytest
 import timm
@@ -25,8 +25,8 @@ FAMILIES = {"test_vit": 160, "deit_tiny_patch16_224": 224, "test_resnet": 160, "
 VIT = {"patch_size": 4, "embed_dim": 24, "depth": 2, "num_heads": 3}
 
 
-def _drawn(network):
-    """Weights that are no constants anywhere, so that none can be mistaken for another."""
+def _sampled(network):
+    """Random weights without constant tensors, so that mix-ups are detected."""
     torch.manual_seed(1)
     for value in [*network.parameters(), *(b for b in network.buffers() if b.is_floating_point())]:
         value.data = torch.rand_like(value) * 0.1 + 0.05
@@ -40,9 +40,9 @@ def _saved(network, path):
 
 @pytest.mark.parametrize("name", FAMILIES)
 @pytest.mark.parametrize("other_size", [False, True])
-def test_a_file_of_timms_gives_the_logits_that_timm_gives(name, other_size, tmp_path):
+def test_a_file_of_timm_gives_timms_logits(name, other_size, tmp_path):
     size, options = FAMILIES[name], {}
-    path = _saved(_drawn(timm.create_model(name)), tmp_path / "weights.safetensors")
+    path = _saved(_sampled(timm.create_model(name)), tmp_path / "weights.safetensors")
     if other_size:
         size = 96
         options = {"img_size": (96, 96)} if "vit" in name or "deit" in name else {}
@@ -55,8 +55,8 @@ def test_a_file_of_timms_gives_the_logits_that_timm_gives(name, other_size, tmp_
 
 
 @pytest.mark.parametrize("size", [32, 48])
-def test_our_vision_transformer_takes_the_weights_of_timms(size):
-    theirs = _drawn(
+def test_our_vision_transformer_loads_timms_weights(size):
+    theirs = _sampled(
         timm.create_model("vit_tiny_patch16_224", img_size=32, patch_size=8, embed_dim=24, depth=2, num_heads=3)
     )
     ours = VisionTransformer(size, 8, 3, 7, 24, depth=2, num_heads=3, mlp_ratio=4.0, pool="class")
@@ -74,30 +74,30 @@ def test_our_vision_transformer_takes_the_weights_of_timms(size):
 
 
 @pytest.mark.parametrize("options", [{}, {"position": "relative"}, {"position": "sincos"}, {"window_size": 3}])
-def test_our_weights_move_to_another_grid_as_resize_moves_them(options):
-    given = _drawn(VisionTransformer((12, 20), num_classes=5, **VIT, **options))
+def test_our_weights_are_resized_to_another_grid_as_by_resize(options):
+    given = _sampled(VisionTransformer((12, 20), num_classes=5, **VIT, **options))
     network = VisionTransformer((20, 28), num_classes=3, **VIT, **options).eval()
     fit_weights(network, PretrainedWeights("it", "ours", given.state_dict(), image_size=(12, 20)), num_classes=3)
     moved, images = given.resize((20, 28)), torch.rand(2, 3, 20, 28)
     torch.testing.assert_close(network.forward_features(images), moved.forward_features(images))
 
 
-def test_learned_positions_of_timms_do_not_stand_for_computed_ones():
-    theirs = _drawn(VisionTransformer(32, 8, 3, 7, 24, depth=2, num_heads=3, mlp_ratio=4.0, pool="class"))
+def test_learned_positions_of_timm_are_refused_for_sinusoidal_ones():
+    theirs = _sampled(VisionTransformer(32, 8, 3, 7, 24, depth=2, num_heads=3, mlp_ratio=4.0, pool="class"))
     given = PretrainedWeights("it", "timm", convert_to_timm(theirs).state_dict(), image_size=(32, 32))
     ours = VisionTransformer(32, 8, 3, 7, 24, depth=2, num_heads=3, mlp_ratio=4.0, pool="class", position="sincos")
     with pytest.raises(InputError, match=r"learned positions.*use position: learned"):
         fit_weights(ours, given, num_classes=None)
 
 
-def test_torchvisions_weights_fit_torchvisions_network():
+def test_torchvisions_weights_are_loaded():
     given, network = torchvision.models.resnet18(), torchvision.models.resnet18(num_classes=7)
     fit_weights(network, PretrainedWeights("it", "torchvision", given.state_dict()), num_classes=7)
     assert torch.equal(network.layer4[1].conv2.weight, given.layer4[1].conv2.weight)
     assert network.fc.weight.shape == (7, 512)
 
 
-def test_what_does_not_fit_is_named():
+def test_weights_that_do_not_fit_are_named():
     given, network = ResNet(8, 4, num_classes=5), ResNet(8, 6, num_classes=3)
     with pytest.raises(InputError, match=r"size mismatch for stem.0.weight: .*\[4, 3, 3, 3\]"):
         fit_weights(network, PretrainedWeights("it", "here", given.state_dict()), num_classes=3)
@@ -112,7 +112,7 @@ def test_images_are_resized_and_cropped_as_timm_prepares_them():
 
 @pytest.fixture(scope="module")
 def pretrained(tmp_path_factory):
-    """An experiment whose cells were trained on images that no other test has."""
+    """An experiment trained on images that no other test uses."""
     values = tiny_config(tmp_path_factory.mktemp("pretrained"), name="before")
     values["data"]["synthetic"] |= {"seed": 7, "image_size": 24}
     values["protocol"]["budget"] = {"steps": 3}
@@ -129,13 +129,13 @@ def _values(pretrained, output, contender="resnet", **more):
     return values
 
 
-def _cell(values):
+def _run_folder(values):
     experiment = experiment_from_dict(values)
     return grid(experiment, ExperimentData(experiment.data), world_size=1)[0]
 
 
 @pytest.mark.parametrize("contender", ["resnet", pytest.param("vit", marks=pytest.mark.slow)])
-def test_normalisation_and_size_travel_with_the_weights(pretrained, tmp_path, contender):
+def test_normalization_and_size_are_those_of_the_weights(pretrained, tmp_path, contender):
     experiment = experiment_from_dict(_values(pretrained, tmp_path, contender))
     (result,) = run_quietly(experiment)
     given, tuned = (
@@ -150,17 +150,17 @@ def test_normalisation_and_size_travel_with_the_weights(pretrained, tmp_path, co
     assert result.start.start_history_known is True
 
 
-def test_a_network_can_be_built_for_the_images_at_hand_instead(pretrained, tmp_path):
+def test_a_network_can_be_built_for_the_size_of_the_images(pretrained, tmp_path):
     values = _values(pretrained, tmp_path, "vit")
     values["contenders"]["tuned"]["model"] = {**values["contenders"]["tuned"]["model"], "input_size": "data"}
-    cell = _cell(values)
-    plan = prepare_network(cell, ExperimentData(cell.experiment.data).draw(120, 3))
+    run = _run_folder(values)
+    plan = prepare_network(run, ExperimentData(run.experiment.data).draw(120, 3))
     assert plan.network.image_size == (32, 32)
-    given = read_pretrained(cell.experiment, "tuned").state
+    given = read_pretrained(run.experiment, "tuned").state
     assert torch.equal(plan.network.encoder.blocks[1].mlp.expand.weight, given["encoder.blocks.1.mlp.expand.weight"])
 
 
-def test_a_cell_is_named_by_its_weights_and_not_by_where_they_lie(pretrained, tmp_path):
+def test_the_identity_of_a_run_depends_on_its_weights_and_not_their_path(pretrained, tmp_path):
     values, elsewhere = _values(pretrained, tmp_path), tmp_path / "elsewhere.ckpt"
     folder = open_network(pretrained.folder, contender="resnet").path
     elsewhere.write_bytes(folder.read_bytes())
@@ -168,31 +168,31 @@ def test_a_cell_is_named_by_its_weights_and_not_by_where_they_lie(pretrained, tm
     moved["contenders"]["tuned"]["weights"] = {"cell": str(elsewhere)}
     other = _values(pretrained, tmp_path, "resnet")
     del other["contenders"]["tuned"]["weights"]
-    assert _cell(values).folder == _cell(moved).folder != _cell(other).folder
+    assert _run_folder(values).folder == _run_folder(moved).folder != _run_folder(other).folder
 
 
-def test_what_a_file_says_of_weights_opens_nothing(pretrained, tmp_path):
+def test_weights_named_in_an_untrusted_file_are_not_opened(pretrained, tmp_path):
     values = _values(pretrained, tmp_path)
     with pytest.raises(InputError, match="weights are not read, as the config comes from a file that is not trusted"):
         read_pretrained(experiment_from_dict(values, trusted=False), "tuned")
 
 
-def test_a_tuned_cell_opens_where_its_weights_are_gone(pretrained, tmp_path):
+def test_a_fine_tuned_network_opens_without_its_pretrained_weights(pretrained, tmp_path):
     import shutil
 
-    kept = tmp_path / "kept"
-    shutil.copytree(pretrained.folder, kept)
+    stored = tmp_path / "kept"
+    shutil.copytree(pretrained.folder, stored)
     values = _values(pretrained, tmp_path / "runs")
-    values["contenders"]["tuned"]["weights"]["cell"] = str(kept)
+    values["contenders"]["tuned"]["weights"]["cell"] = str(stored)
     experiment = experiment_from_dict(values)
     run_quietly(experiment)
-    shutil.rmtree(kept)
+    shutil.rmtree(stored)
     opened = open_network(experiment.folder)
-    assert opened.cell.identity["weights"]["hash"] == opened.cell.weights["tuned"]["hash"]
+    assert opened.run.identity["weights"]["hash"] == opened.run.weights["tuned"]["hash"]
     assert opened.network(torch.rand(1, 3, 32, 32)).shape == (1, 10)
 
 
-def test_seen_images_that_are_allowed_are_counted_and_told(pretrained, tmp_path):
+def test_an_allowed_overlap_is_counted_and_reported(pretrained, tmp_path):
     values = _values(pretrained, tmp_path)
     values["data"] = {
         "source": "folder",
@@ -219,23 +219,23 @@ def _folder_of(experiment, folder):
     return folder
 
 
-def test_timms_weights_without_a_network_are_refused_in_one_line(tmp_path, monkeypatch):
+def test_timms_weights_without_internet_are_refused_in_one_line(tmp_path, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
     values = tiny_config(tmp_path)
     values["contenders"] = {"tuned": {"model": {"name": "timm/test_resnet"}, "weights": {"hub": True}}}
     with pytest.raises(InputError, match=r"tuned.weights.hub: the weights of timm/test_resnet are not in timm's cache"):
-        _cell(values)
+        _run_folder(values)
 
 
 def test_the_model_of_weights_that_do_not_fit_is_named(pretrained, tmp_path):
-    cell = _cell(_values(pretrained, tmp_path, model={"name": "vit_nano"}))
+    run = _run_folder(_values(pretrained, tmp_path, model={"name": "vit_nano"}))
     with pytest.raises(InputError, match=r'are of model \{.*"name": "resnet8".*\} and do not fit: '):
-        prepare_network(cell, ExperimentData(cell.experiment.data).draw(120, 3))
+        prepare_network(run, ExperimentData(run.experiment.data).draw(120, 3))
 
 
 @pytest.mark.parametrize(
-    ("weights", "said"),
+    ("weights", "printed"),
     [
         ({}, "exactly one of cell, file, hub; given: none"),
         ({"hub": True, "file": "x"}, "given: file, hub"),
@@ -243,23 +243,23 @@ def test_the_model_of_weights_that_do_not_fit_is_named(pretrained, tmp_path):
         ({"hub": True}, "needs a model timm/NAME, but the model is 'resnet8'"),
     ],
 )
-def test_a_wrong_setting_is_told_in_one_line(tmp_path, weights, said):
+def test_a_wrong_setting_is_refused_in_one_line(tmp_path, weights, printed):
     values = tiny_config(tmp_path)
     values["contenders"] = {"tuned": {"model": {"name": "resnet8"}, "weights": weights}}
-    with pytest.raises(InputError, match=said):
-        _cell(values)
+    with pytest.raises(InputError, match=printed):
+        _run_folder(values)
 
 
 @pytest.mark.parametrize("option", ["pretrained", "checkpoint_path", "pretrained_cfg_overlay"])
-def test_options_of_timms_that_fetch_weights_say_where_weights_come_from(tmp_path, option):
+def test_options_of_timm_that_download_weights_are_refused(tmp_path, option):
     values = tiny_config(tmp_path)
     values["contenders"] = {"tuned": {"model": {"name": "timm/test_resnet", option: True}}}
-    cell = _cell(values)
+    run = _run_folder(values)
     with pytest.raises(InputError, match=f"model.{option}: load pretrained weights with contenders.NAME.weights"):
-        prepare_network(cell, ExperimentData(cell.experiment.data).draw(120, 3))
+        prepare_network(run, ExperimentData(run.experiment.data).draw(120, 3))
 
 
-def test_a_contender_whose_weights_are_optional_is_left_out_where_there_are_none(tmp_path):
+def test_a_contender_with_missing_optional_weights_is_left_out(tmp_path):
     values = tiny_config(tmp_path)
     weights = {"file": str(tmp_path / "nowhere.pth"), "optional": True}
     values["contenders"]["tuned"] = {**values["contenders"]["resnet"], "weights": weights}
@@ -271,8 +271,8 @@ def test_a_contender_whose_weights_are_optional_is_left_out_where_there_are_none
     assert "nowhere.pth: no such file" in str(missing["tuned"])
 
 
-def test_weights_of_timms_are_taken_as_timm_has_them(tmp_path, monkeypatch):
-    given = _drawn(timm.create_model("test_resnet"))
+def test_weights_of_timm_are_loaded_unchanged(tmp_path, monkeypatch):
+    given = _sampled(timm.create_model("test_resnet"))
     monkeypatch.setattr(timm, "create_model", lambda name, **_: given)
     values = tiny_config(tmp_path)
     values["contenders"] = {"tuned": {"model": {"name": "timm/test_resnet"}, "weights": {"hub": True}}}
@@ -282,7 +282,7 @@ def test_weights_of_timms_are_taken_as_timm_has_them(tmp_path, monkeypatch):
     assert found.mean == pytest.approx([0.5] * 3)
 
 
-def test_a_file_of_weights_that_holds_itself_is_refused(tmp_path):
+def test_a_self_referential_weights_file_is_refused(tmp_path):
     contents = {"nothing": 1}
     contents["state_dict"] = contents
     torch.save(contents, tmp_path / "round.pth")
@@ -290,7 +290,7 @@ def test_a_file_of_weights_that_holds_itself_is_refused(tmp_path):
         read_weights(tmp_path / "round.pth")
 
 
-def test_weights_of_another_model_of_timms_are_refused_in_one_line():
+def test_weights_of_another_timm_model_are_refused_in_one_line():
     network = timm.create_model("vit_tiny_patch16_224", pretrained=False, img_size=32, patch_size=8)
     with pytest.raises(InputError, match="the weights do not fit VisionTransformer: "):
         convert_for_timm(network, network.state_dict() | {"pos_embed": torch.zeros(17, 192)})

@@ -1,4 +1,4 @@
-"""A record gives the analysis of its experiment, can be continued, and has no path of the machine that made it."""
+"""A record gives the analysis of its experiment, can be continued, and contains no path."""
 
 import shutil
 from pathlib import Path
@@ -25,15 +25,15 @@ def recorded(trained_once, tmp_path) -> Path:
     return tmp_path / "results" / "tiny"
 
 
-def test_a_record_says_what_the_grid_says(trained_once, recorded):
-    there, kept = read_findings(trained_once), read_findings(recorded)
-    assert kept.analysis == there.analysis
-    assert kept.answers is not None and there.answers is not None
-    correct = [{name: row.tolist() for name, row in (one.answers.correct or {}).items()} for one in (kept, there)]
+def test_a_record_gives_the_same_report_as_the_experiment(trained_once, recorded):
+    original, copied = read_findings(trained_once), read_findings(recorded)
+    assert copied.analysis == original.analysis
+    assert copied.answers is not None and original.answers is not None
+    correct = [{name: row.tolist() for name, row in (one.answers.correct or {}).items()} for one in (copied, original)]
     assert correct[0] == correct[1]
 
 
-def test_it_is_small_and_names_no_place(trained_once, recorded):
+def test_a_record_is_small_and_contains_no_path(trained_once, recorded):
     files = [path for path in recorded.parent.rglob("*") if path.is_file() and path.suffix != ".lock"]
     names = {str(path.relative_to(recorded)) for path in files if recorded in path.parents}
     assert names == {"results.csv", "predictions.npz", "experiment.yaml", "design.json"}
@@ -44,10 +44,10 @@ def test_it_is_small_and_names_no_place(trained_once, recorded):
 
 def test_a_record_has_the_class_and_the_probability_of_every_image_to_a_255th(trained_once, recorded):
     for run in read_finished_results(trained_once):
-        there, kept = load_run_predictions(trained_once, run.name), load_run_predictions(recorded, run.name)
+        original, copied = load_run_predictions(trained_once, run.name), load_run_predictions(recorded, run.name)
         for name in ("classes", "labels", "sample_ids", "num_classes"):
-            assert np.array_equal(there[name], kept[name])
-        assert np.abs(there["probability"] - kept["probability"]).max() <= 0.51 / 255
+            assert np.array_equal(original[name], copied[name])
+        assert np.abs(original["probability"] - copied["probability"]).max() <= 0.51 / 255
 
 
 def test_results_are_recorded_unchanged(trained_once, recorded):
@@ -76,7 +76,7 @@ def test_a_record_is_reported_and_its_status_is_finished(recorded, tmp_path, cap
 
 
 @pytest.mark.parametrize("damage", ["cut", "no archive", "a run less", "an image less"])
-def test_damaged_predictions_of_a_record_are_named_and_the_accuracies_are_used(recorded, damage):
+def test_damaged_predictions_of_a_record_are_reported_and_accuracies_are_used(recorded, damage):
     path = recorded / "predictions.npz"
     if damage == "cut":
         path.write_bytes(path.read_bytes()[:-200])
@@ -84,9 +84,9 @@ def test_damaged_predictions_of_a_record_are_named_and_the_accuracies_are_used(r
         path.write_bytes(b"damaged")
     else:
         with np.load(path) as arrays:
-            kept = dict(arrays)
-        kept |= {"runs": kept["runs"][:1]} if damage == "a run less" else {"labels": kept["labels"][1:]}
-        np.savez(path, **kept)
+            copied = dict(arrays)
+        copied |= {"runs": copied["runs"][:1]} if damage == "a run less" else {"labels": copied["labels"][1:]}
+        np.savez(path, **copied)
     with pytest.warns(UserWarning, match=r"predictions .*predictions\.npz.*; intervals are wider") as warned:
         found = read_findings(recorded)
     assert "Some predictions cannot be read, so intervals are wider." in found.analysis.warnings()
@@ -107,25 +107,25 @@ def test_runs_on_different_images_fit_one_record(tmp_path):
     for name in ("results.csv", "experiment.yaml"):
         (tmp_path / name).touch()
     for run, arrays in given.items():
-        kept = load_run_predictions(tmp_path, run)
-        assert kept.keys() == arrays.keys()
-        assert all(np.array_equal(kept[name], arrays[name]) for name in arrays)
+        copied = load_run_predictions(tmp_path, run)
+        assert copied.keys() == arrays.keys()
+        assert all(np.array_equal(copied[name], arrays[name]) for name in arrays)
     with pytest.raises(InputError, match="second: its number of classes differs from the first run"):
         pack_predictions({"first": whole, "second": other | {"num_classes": np.array(4)}})
 
 
-def test_where_the_images_lay_is_left_out(trained_once, tmp_path):
+def test_paths_of_images_are_left_out(trained_once, tmp_path):
     shutil.copytree(trained_once.parent, tmp_path / "runs")
     for path in tmp_path.glob("runs/tiny/cells/*/result.json"):
         result = read_result(path)
         details = {**result.data.data_details, "root": str(tmp_path)}
         path.write_text(changed(result, data_details=details).to_json())
     assert main([str(tmp_path / "runs" / "tiny"), str(tmp_path / "kept" / "tiny")]) == 0
-    kept = read_finished_results(tmp_path / "kept" / "tiny").values()
-    assert {result.data.data_details["root"] for result in kept} == {"data"}
+    copied = read_finished_results(tmp_path / "kept" / "tiny").values()
+    assert {result.data.data_details["root"] for result in copied} == {"data"}
 
 
-def test_an_unpacked_record_is_continued_without_running_a_finished_cell_again(recorded, tmp_path):
+def test_an_unpacked_record_is_continued_without_repeating_finished_runs(recorded, tmp_path):
     assert main([str(recorded), str(tmp_path / "runs" / "tiny"), "--unpack"]) == 0
     assert read_findings(tmp_path / "runs" / "tiny").analysis == read_findings(recorded).analysis
     values = read_config(tmp_path / "runs" / "tiny" / "experiment.yaml")
@@ -143,35 +143,35 @@ def test_a_record_is_not_unpacked_over_an_experiment(trained_once, recorded, cap
     assert "is not a record" in capsys.readouterr().err
 
 
-def ledger_beside(folder: Path) -> TestSetLog:
+def log_next_to(folder: Path) -> TestSetLog:
     (path,) = (folder.parent / "test-sets").glob("*.jsonl")
     return TestSetLog(path.parent.parent, path.stem)
 
 
-def test_the_ledger_of_a_run_is_kept_byte_for_byte(trained_once, recorded):
-    assert ledger_beside(recorded).path.read_bytes() == ledger_beside(trained_once).path.read_bytes()
+def test_the_log_of_a_run_is_recorded_byte_for_byte(trained_once, recorded):
+    assert log_next_to(recorded).path.read_bytes() == log_next_to(trained_once).path.read_bytes()
 
 
-def test_looks_of_two_machines_become_one_ledger(trained_once, tmp_path):
-    """The record has looks of its own: those of the run come behind them, once, and results name their new places."""
-    test_set, kept = ledger_beside(trained_once).test_set, tmp_path / "kept" / "tiny"
+def test_logs_of_two_machines_are_joined(trained_once, tmp_path):
+    """Entries of the run are appended once to those of the record, and results contain their new hashes."""
+    test_set, copied = log_next_to(trained_once).test_set, tmp_path / "kept" / "tiny"
     mine = TestSetLog(tmp_path / "kept", test_set)
     mine.record(weights="others", accuracy=0.5, label="elsewhere", run=None)
-    for _ in range(2):  # what is recorded again is not written down again
-        assert main([str(trained_once), str(kept)]) == 0
-        before, after = ledger_beside(trained_once).read(), mine.read()
+    for _ in range(2):  # a second recording adds no entry
+        assert main([str(trained_once), str(copied)]) == 0
+        before, after = log_next_to(trained_once).read(), mine.read()
         assert all(entry.is_chained for entry in after)
         assert [e.values.get("joined") for e in after] == [None, *(e.hash for e in before)]
         assert [e.values["weights"] for e in after[1:]] == [e.values["weights"] for e in before]
-    named = {result.scores.log_entry for result in read_finished_results(kept).values()}
+    named = {result.scores.log_entry for result in read_finished_results(copied).values()}
     assert named == {e.hash for e in after[1:]}
 
 
-def test_a_ledger_that_was_edited_is_joined_with_nothing(trained_once, recorded, capsys):
-    ledger = ledger_beside(recorded).path
-    ledger.write_bytes(b"another story\n" + ledger.read_bytes())
-    before = ledger.read_bytes()
+def test_an_edited_log_is_not_joined(trained_once, recorded, capsys):
+    log = log_next_to(recorded).path
+    log.write_bytes(b"another story\n" + log.read_bytes())
+    before = log.read_bytes()
     assert main([str(trained_once), str(recorded)]) == 2
-    assert f"{ledger}: was edited" in capsys.readouterr().err
-    assert ledger.read_bytes() == before
+    assert f"{log}: was edited" in capsys.readouterr().err
+    assert log.read_bytes() == before
     assert main([str(recorded.parent), str(recorded)]) == 2

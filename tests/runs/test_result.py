@@ -80,7 +80,7 @@ def test_derived_values():
 
 
 @pytest.mark.parametrize(
-    ("part", "field", "value", "says"),
+    ("part", "field", "value", "expected_message"),
     [
         ("scores", "accuracy", None, "scores.accuracy: expected a number, got null"),
         ("scores", "accuracy", "0.5", "scores.accuracy: expected a number, got 0.5"),
@@ -101,7 +101,7 @@ def test_derived_values():
         (None, "recipe", [1], "recipe: expected a mapping"),
     ],
 )
-def test_a_damaged_result_names_file_part_and_field(tmp_path, part, field, value, says):
+def test_a_damaged_result_names_file_part_and_field(tmp_path, part, field, value, expected_message):
     values = json.loads(make_result().to_json())
     (values if part is None else values[part])[field] = value
     path = tmp_path / "result.json"
@@ -109,12 +109,12 @@ def test_a_damaged_result_names_file_part_and_field(tmp_path, part, field, value
     with pytest.raises(DamagedFile) as caught:
         read_result(path)
     message = str(caught.value)
-    assert message.startswith(f"result {path}: ") and says in message and "\n" not in message
+    assert message.startswith(f"result {path}: ") and expected_message in message and "\n" not in message
     assert message.endswith("; delete it, and the same command makes this run again")
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", "3", "[" * 99_999, '{"run": "a"}'])
-def test_a_file_that_is_no_result_is_damaged(tmp_path, text):
+def test_a_file_of_another_form_is_a_damaged_result(tmp_path, text):
     (tmp_path / "result.json").write_text(text)
     with pytest.raises(
         DamagedFile, match=r"result .*result\.json: .*delete it, and the same command makes this run again"

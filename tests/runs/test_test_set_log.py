@@ -1,4 +1,4 @@
-"""The ledger of a test set: shared by the experiments beside it, chained, and told where it is not whole."""
+"""The test-set log: shared by experiments, chained by hashes, and reported if damaged."""
 
 import json
 import multiprocessing
@@ -22,12 +22,12 @@ from vit_vs_cnn.runs.test_set_log import TestSetLog, hash_run_recipe, output_fol
 PROBLEM = "the log of this test set is missing or was changed, so the number of evaluations is unknown"
 
 
-def _ledger(folder: Path) -> TestSetLog:
+def _log(folder: Path) -> TestSetLog:
     return TestSetLog(folder, "ba4")
 
 
-def _record(ledger: TestSetLog, *names: str) -> list[str]:
-    return [ledger.record(weights=name, accuracy=0.5, label=name, run=None) for name in names]
+def _record(log: TestSetLog, *names: str) -> list[str]:
+    return [log.record(weights=name, accuracy=0.5, label=name, run=None) for name in names]
 
 
 def _results(folder: Path, entries: dict[str, str | None]) -> Path:
@@ -41,10 +41,10 @@ def _results(folder: Path, entries: dict[str, str | None]) -> Path:
 @pytest.fixture
 def experiment(tmp_path) -> Path:
     """An experiment of three results, each with its entry."""
-    return _results(tmp_path / "one", dict(zip("abc", _record(_ledger(tmp_path), *"abc"), strict=True)))
+    return _results(tmp_path / "one", dict(zip("abc", _record(_log(tmp_path), *"abc"), strict=True)))
 
 
-def test_a_ledger_that_is_whole_is_counted_and_stands_in_no_ones_way(experiment):
+def test_an_intact_log_is_counted_and_allows_conclusions(experiment):
     account = summarize_log(experiment, "ba4")
     assert account.text == "Log of the test set: 3 evaluations of 3 networks, each once."
     assert account.find_obstacle("vit") is None
@@ -74,32 +74,32 @@ def _without(path: Path, gone: int) -> None:
     ],
 )
 def test_a_changed_log_is_reported_and_allows_no_conclusion(experiment, change):
-    change(_ledger(experiment.parent).path)
+    change(_log(experiment.parent).path)
     summary = summarize_log(experiment, "ba4")
     assert summary.text == f"T{PROBLEM[1:]}."
     assert str(summary.find_obstacle("vit")) == PROBLEM
 
 
-def test_results_beside_the_grid_are_held_against_the_ledger_too(experiment, tmp_path):
+def test_results_outside_the_grid_are_checked_against_the_log(experiment, tmp_path):
     """A recipe that was tried and dropped from the config has its result still."""
-    before = _ledger(tmp_path).path.read_bytes()
-    _results(experiment, {"tried": _record(_ledger(tmp_path), "tried")[0]})
-    _ledger(tmp_path).path.write_bytes(before)
+    before = _log(tmp_path).path.read_bytes()
+    _results(experiment, {"tried": _record(_log(tmp_path), "tried")[0]})
+    _log(tmp_path).path.write_bytes(before)
     assert "was changed" in summarize_log(experiment, "ba4").text
 
 
 @pytest.mark.parametrize("torn", ['{"time": "20', '{"previous": "0"}', "\0\0\0"])
-def test_a_line_that_a_kill_cut_short_is_no_entry_and_the_next_writer_mends_it(experiment, torn):
-    ledger = _ledger(experiment.parent)
-    whole = ledger.path.read_text()
-    ledger.path.write_text(whole + torn)
+def test_an_incomplete_last_line_is_ignored_and_removed_by_the_next_writer(experiment, torn):
+    log = _log(experiment.parent)
+    whole = log.path.read_text()
+    log.path.write_text(whole + torn)
     assert summarize_log(experiment, "ba4").text.endswith("3 evaluations of 3 networks, each once.")
-    _results(experiment, {"d": _record(ledger, "d")[0]})
+    _results(experiment, {"d": _record(log, "d")[0]})
     assert summarize_log(experiment, "ba4").text.endswith("4 evaluations of 4 networks, each once.")
-    assert ledger.path.read_text().startswith(whole + '{"time"')
+    assert log.path.read_text().startswith(whole + '{"time"')
 
 
-def test_trials_of_recipes_share_the_ledgers_of_their_experiment(tmp_path, monkeypatch):
+def test_trials_share_the_test_set_log_of_their_experiment(tmp_path, monkeypatch):
     (tmp_path / "one" / "tuning").mkdir(parents=True)
     assert output_folder(tmp_path / "one" / "tuning") == tmp_path / "one"
     (tmp_path / "one" / "tuning.csv").touch()
@@ -109,19 +109,19 @@ def test_trials_of_recipes_share_the_ledgers_of_their_experiment(tmp_path, monke
 
 
 @pytest.mark.parametrize("fingerprint", ["f00-../../secret", "f00-/secret", None, "f00-"])
-def test_what_a_result_says_leads_to_no_other_folder(fingerprint):
+def test_a_result_cannot_name_a_log_in_another_folder(fingerprint):
     assert make_result(fingerprint=fingerprint).test_set == "unknown"
 
 
 def _write_many(folder: Path, writer: str, count: int) -> None:
-    """In a process of its own, which dawdles between reading the last line and writing the next."""
+    """In a separate process, which waits between reading the last line and writing the next."""
     dumps = json.dumps
     json.dumps = lambda entry: (time.sleep(0.005), dumps(entry))[1]
-    _record(_ledger(folder), *(f"{writer}{number}" for number in range(count)))
+    _record(_log(folder), *(f"{writer}{number}" for number in range(count)))
 
 
 @pytest.mark.filterwarnings("ignore:.*fork")
-def test_processes_that_write_at_once_leave_one_unbroken_chain(tmp_path):
+def test_concurrent_writers_leave_an_unbroken_chain(tmp_path):
     context, count = multiprocessing.get_context("fork"), 12
     children = [context.Process(target=_write_many, args=(tmp_path, writer, count)) for writer in "ab"]
     for child in children:
@@ -129,7 +129,7 @@ def test_processes_that_write_at_once_leave_one_unbroken_chain(tmp_path):
     for child in children:
         child.join(60)
     assert [child.exitcode for child in children] == [0, 0]
-    entries = _ledger(tmp_path).read()
+    entries = _log(tmp_path).read()
     assert all(entry.is_chained for entry in entries)
     assert {e.values["weights"] for e in entries} == {f"{w}{n}" for w in "ab" for n in range(count)}
 
@@ -146,7 +146,7 @@ def test_processes_that_write_at_once_leave_one_unbroken_chain(tmp_path):
         ({"start_lr": 0.1}, True),
     ],
 )
-def test_a_recipe_is_all_but_size_seed_and_budget(tmp_path, change, is_another):
+def test_the_recipe_of_an_entry_excludes_size_seed_and_budget(tmp_path, change, is_another):
     assert (_recipe(tmp_path) != _recipe(tmp_path, **change)) == is_another
 
 
@@ -171,7 +171,7 @@ def _config(output: Path, name: str, sizes: list[int], **changes) -> dict:
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory) -> Path:
-    """Two experiments on one test set whose networks are the same; behind that, three recipes of the first's "vit"."""
+    """Two experiments with the same networks on one test set, then three recipes of the "vit" of the first."""
     output = tmp_path_factory.mktemp("shared")
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*tested 2 times")
@@ -185,24 +185,24 @@ def shared(tmp_path_factory) -> Path:
     return output
 
 
-def test_experiments_on_one_test_set_share_its_ledger(shared):
+def test_experiments_on_one_test_set_share_its_log(shared):
     (path,) = (shared / "before" / "test-sets").glob("*.jsonl")
-    told = summarize_log(shared / "before" / "one", path.stem).text
-    assert told == (
+    expected_text = summarize_log(shared / "before" / "one", path.stem).text
+    assert expected_text == (
         "Log of the test set: 6 evaluations of 4 networks; 2 of them more than once. 2 experiments share it: one, two."
     )
     assert {r.scores.test_evaluations for r in read_findings(shared / "two").results} == {2}
 
 
-def test_several_recipes_of_a_contender_allow_no_verdict_in_report_and_compare(shared):
-    told = "3 recipes of vit were evaluated on this test set"
+def test_several_recipes_of_a_contender_allow_no_conclusion(shared):
+    expected_text = "3 recipes of vit were evaluated on this test set"
     found = read_findings(shared / "one")
-    assert f"{told}." in found.analysis.warnings()
+    assert f"{expected_text}." in found.analysis.warnings()
     assert {str(one.conclusion) for one in found.analysis.comparisons} == {"no conclusion"}
     entries, _ = load_entries([str(shared / "one")])
     comparison, _ = compare_entries(entries, [Part.ACCURACY, Part.DIFFERENCES])
     assert comparison.accuracy is not None and comparison.differences is not None
     assert [str(pair.conclusion) for pair in comparison.accuracy.pairs] == ["no conclusion"]
-    assert told in comparison.warnings
+    assert expected_text in comparison.warnings
     other = read_findings(shared / "two").analysis
-    assert not any("exploratory" in said for said in other.warnings())
+    assert not any("exploratory" in warning for warning in other.warnings())

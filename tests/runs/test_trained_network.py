@@ -1,4 +1,4 @@
-"""One way to open a network: files, folders and models of timm give the same class, each file read once."""
+"""Networks from files, folders and timm are opened by one function, which reads each file once."""
 
 import json
 from dataclasses import replace
@@ -14,37 +14,37 @@ from vit_vs_cnn.runs.evaluation import hash_weights
 from vit_vs_cnn.runs.trained_network import open_network
 
 
-def cell_of(experiment: Path, name: str) -> Path:
+def run_of(experiment: Path, name: str) -> Path:
     return next(experiment.glob(f"cells/{name}-*"))
 
 
-def test_a_network_is_the_same_from_its_file_its_cell_its_experiment_and_its_export(trained_once, tmp_path):
-    cell = cell_of(trained_once, "vit-n120-s3")
-    opened = [open_network(cell), open_network(str(cell / "checkpoints" / "last.ckpt"))]
+def test_a_network_is_the_same_from_checkpoint_run_experiment_and_export(trained_once, tmp_path):
+    run = run_of(trained_once, "vit-n120-s3")
+    opened = [open_network(run), open_network(str(run / "checkpoints" / "last.ckpt"))]
     opened.append(open_network(trained_once, contender="vit"))
     export(opened[0], ["safetensors"], tmp_path)
     opened.append(open_network(tmp_path / "model.safetensors"))
     assert len({hash_weights(one.network) for one in opened}) == 1
     assert {one.image_shape for one in opened} == {(3, 32, 32)}
     assert [one.name for one in opened] == ["vit-n120-s3"] * 3 + ["vit-n120-s3 (model)"]
-    assert len({json.dumps(one.cell.identity) for one in opened}) == 1
+    assert len({json.dumps(one.run.identity) for one in opened}) == 1
     with pytest.raises(InputError, match=r"several contenders; name one \(--contender vit or --contender resnet\)"):
         open_network(trained_once)
     with pytest.raises(InputError, match="is of contender 'vit', not of 'resnet'"):
-        open_network(cell, contender="resnet")
+        open_network(run, contender="resnet")
 
 
-def test_a_model_of_timm_takes_its_classes_and_images_from_another_network(trained_once, tmp_path):
-    like = open_network(cell_of(trained_once, "vit-n120-s3"))
-    drawn = open_network("timm/resnet10t", classes_from=like)
-    torch.save(drawn.network.state_dict(), tmp_path / "mine.pth")
+def test_a_timm_model_gets_classes_and_image_shape_from_another_network(trained_once, tmp_path):
+    like = open_network(run_of(trained_once, "vit-n120-s3"))
+    untrained = open_network("timm/resnet10t", classes_from=like)
+    torch.save(untrained.network.state_dict(), tmp_path / "mine.pth")
     loaded = vc.load(f"timm/resnet10t={tmp_path / 'mine.pth'}", classes_from=like)
-    assert hash_weights(drawn.network) == hash_weights(loaded.network)
-    assert [one.name for one in (drawn, loaded)] == ["timm/resnet10t", "timm/resnet10t (mine)"]
-    assert [len(one.warnings) for one in (drawn, loaded)] == [1, 0]
+    assert hash_weights(untrained.network) == hash_weights(loaded.network)
+    assert [one.name for one in (untrained, loaded)] == ["timm/resnet10t", "timm/resnet10t (mine)"]
+    assert [len(one.warnings) for one in (untrained, loaded)] == [1, 0]
     assert loaded.class_names == like.class_names
     assert len(loaded.predict(torch.zeros(3, 3, 32, 32, dtype=torch.uint8))) == 3
-    assert open_network("timm/resnet10t", classes_from=like.pool().test(like.cell.seed)).image_shape == (3, 32, 32)
+    assert open_network("timm/resnet10t", classes_from=like.pool().test(like.run.seed)).image_shape == (3, 32, 32)
     with pytest.raises(InputError, match="timm/resnet10t: its classes and image size are not known"):
         open_network("timm/resnet10t")
     with pytest.raises(InputError, match="has its own classes and image size"):
@@ -53,8 +53,8 @@ def test_a_model_of_timm_takes_its_classes_and_images_from_another_network(train
 
 @pytest.mark.parametrize(("source", "hint"), [("folder", "--root DIR names their folder"), ("table", "--root FILE")])
 def test_images_that_have_moved_are_asked_for(trained_once, source, hint):
-    trained = open_network(cell_of(trained_once, "vit-n120-s3"))
-    data = replace(trained.cell.experiment.data, source=source, root="gone.csv")
-    origin = replace(trained.cell, experiment=replace(trained.cell.experiment, data=data))
+    trained = open_network(run_of(trained_once, "vit-n120-s3"))
+    data = replace(trained.run.experiment.data, source=source, root="gone.csv")
+    origin = replace(trained.run, experiment=replace(trained.run.experiment, data=data))
     with pytest.raises(InputError, match=f"its images: .*gone.csv.*; {hint}"):
         replace(trained, origin=origin).pool()

@@ -23,7 +23,7 @@ def trial(number=0, accuracy=0.5, **changes):
     return Trial(**values)
 
 
-def test_it_is_read_as_it_was_written(tmp_path):
+def test_trials_are_read_as_written(tmp_path):
     trials = [trial(), trial(1, None, state="diverged", validation_loss=None, values={})]
     write_trials(tmp_path / "tuning.csv", trials)
     assert read_trials(tmp_path / "tuning.csv") == trials

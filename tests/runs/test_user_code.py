@@ -1,4 +1,4 @@
-"""Networks, losses, metrics and optimizers of one's own are trained, recorded, and opened where they are trusted."""
+"""Custom networks, losses, metrics and optimizers are trained and recorded, and opened if trusted."""
 
 import pytest
 import torch
@@ -38,11 +38,11 @@ def _build(class_path, image_shape=SHAPE, trust=True, **init_args):
         "vit_vs_cnn.models.ResNet",
     ],
 )
-def test_what_follows_from_the_data_is_handed_over_to_who_takes_it(class_path):
+def test_values_from_the_data_are_passed_if_the_signature_has_them(class_path):
     assert _build(class_path).eval()(torch.randn(2, *SHAPE)).shape == (2, 7)
 
 
-def test_what_the_config_says_is_not_replaced_and_objects_are_made_inside():
+def test_values_of_the_config_are_kept_and_nested_objects_are_created():
     assert _build(f"{OWN}.SmallCnn", num_classes=5, width=3).head.weight.shape == (5, 3)
     assert _build(f"{OWN}.OpenEnded", width=3).head.weight.shape == (7, 3)
     assert _build(f"{OWN}.SmallCnn", (1, 9, 20)).body[0].weight.shape[1] == 1
@@ -64,7 +64,7 @@ def test_what_the_config_says_is_not_replaced_and_objects_are_made_inside():
         (f"{OWN}.no_network", {}, r"no_network returns a int, not a torch\.nn\.Module"),
     ],
 )
-def test_what_cannot_be_made_is_said_in_one_line(class_path, init_args, message):
+def test_objects_that_cannot_be_created_are_refused_in_one_line(class_path, init_args, message):
     with pytest.raises(InputError, match=message) as caught:
         _build(class_path, **init_args)
     assert "\n" not in str(caught.value)
@@ -75,7 +75,7 @@ def _spec(class_path, **init_args):
     return {"class_path": class_path, "init_args": init_args}
 
 
-def test_classes_are_made_in_arguments_of_any_type():
+def test_classes_in_arguments_of_any_type_are_created():
     inner = _spec(f"{OWN}.Focal", num_classes=7)
     untyped = _spec(f"{OWN}.an_untyped_function", parts=[inner, {"deep": [inner]}])
     first, second = make_object(untyped, location="x", trust=True)
@@ -93,7 +93,7 @@ def test_classes_are_made_in_arguments_of_any_type():
         make_object(_spec("torch.full"), location="x", trust=False)
 
 
-def test_a_function_that_transforms_takes_arguments_and_classes_in_these():
+def test_a_transform_may_be_a_function_with_arguments():
     spec = _spec(f"{OWN}.scaled", by=2, parts=[_spec("torch.nn.Identity")])
     transform = make_transform(Augmentation(transform=spec), trust=True)
     assert transform(torch.full((1, 3, 2, 5), 7, dtype=torch.uint8), [0]).unique().tolist() == [14]
@@ -114,7 +114,7 @@ def _experiment(tmp_path, model, contender=None, **changes):
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """An experiment of a class, a loss, an optimizer and metrics of one's own, and its result."""
+    """An experiment with a custom network, loss, optimizer and metrics, and its result."""
     metrics = {
         "f1": {"class_path": "torchmetrics.classification.MulticlassF1Score", "init_args": {"average": "macro"}},
         "named": {"class_path": f"{OWN}.Named"},
@@ -124,19 +124,19 @@ def trained(tmp_path_factory):
     root = tmp_path_factory.mktemp("own")
     experiment = _experiment(root, {"class_path": f"{OWN}.SmallCnn"}, contender, execution={"metrics": metrics})
     (result,) = run_quietly(experiment)
-    (cell,) = root.glob("tiny/cells/*")
-    return cell, result
+    (run,) = root.glob("tiny/cells/*")
+    return run, result
 
 
-def test_a_loss_an_optimizer_and_metrics_of_ones_own_train_and_are_recorded(trained):
-    cell, result = trained
-    predictions = Predictions.load(cell / "predictions.npz")
+def test_custom_loss_optimizer_and_metrics_are_used_and_recorded(trained):
+    run, result = trained
+    predictions = Predictions.load(run / "predictions.npz")
     classes, labels, count = predictions.classes, predictions.labels, predictions.num_classes
     f1 = multiclass_f1_score(classes, labels, num_classes=count, average="macro").item()
     assert result.scores.metrics["f1"] == pytest.approx(f1)
     assert result.scores.metrics["named"] == torch.bincount(classes, minlength=count).tolist()
-    assert read_result(cell / "result.json") == result
-    logged = (cell / "metrics.csv").read_text()
+    assert read_result(run / "result.json") == result
+    logged = (run / "metrics.csv").read_text()
     assert "val/f1" in logged
     assert "val/named" not in logged
     mine = result.recipe
@@ -167,7 +167,7 @@ def test_a_loss_an_optimizer_and_metrics_of_ones_own_train_and_are_recorded(trai
         ({"metrics": {"class_path": f"{OWN}.Named"}}, "metrics.class_path: expected {class_path: package.module.Name"),
     ],
 )
-def test_what_does_not_fit_is_refused_by_its_place_before_anything_trains(tmp_path, contender, message):
+def test_unsuitable_objects_are_refused_before_training(tmp_path, contender, message):
     metrics = contender.pop("metrics", {})
     with pytest.raises(InputError, match=message) as caught:
         run_quietly(_experiment(tmp_path, {"name": "resnet8", "width": 4}, contender, execution={"metrics": metrics}))
@@ -175,7 +175,7 @@ def test_what_does_not_fit_is_refused_by_its_place_before_anything_trains(tmp_pa
     assert not [*tmp_path.glob("tiny/cells/*")]
 
 
-def test_balanced_weights_make_every_class_count_the_same():
+def test_balanced_weights_make_all_classes_count_equally():
     labels = torch.tensor([0] * 2 + [1] * 5 + [3] * 13)
     weights = balanced_weights(labels, 4)
     assert weights == [20 / 8, 20 / 20, 0.0, 20 / 52]
@@ -187,7 +187,7 @@ def test_balanced_weights_make_every_class_count_the_same():
     assert not [name for name in module.state_dict() if not name.startswith("network.")]
 
 
-def test_an_optimizer_of_ones_own_gets_the_groups_and_rates_of_the_others():
+def test_a_custom_optimizer_gets_parameter_groups_and_learning_rates():
     network = create_model("vit_nano", num_classes=7, image_size=(12, 20), depth=1)
     ours = Optimizer(**{"name": f"{OWN}.SignDescent", "lr": 0.3, "weight_decay": 0.2, "options": {"sharpness": 3.0}})
     built, theirs = ours.build(network, trust=True), Optimizer(lr=0.3, weight_decay=0.2).build(network)
@@ -201,7 +201,7 @@ def test_an_optimizer_of_ones_own_gets_the_groups_and_rates_of_the_others():
     assert like.param_groups[0]["momentum"] == 0.5
 
 
-def test_a_classifier_of_ones_own_imports_no_optimizer_that_a_file_names():
+def test_an_untrusted_optimizer_class_is_not_imported():
     module = Classifier(nn.Linear(2, 3), num_classes=3, optimizer=Optimizer(name="evil.Optimizer"), steps=3)
     with pytest.raises(InputError, match=r"evil\.Optimizer is not imported without --trust"):
         module.configure_optimizers()

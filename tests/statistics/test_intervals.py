@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 from scipy import stats
+from statsmodels.stats.contingency_tables import mcnemar
+from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.proportion import proportion_confint
 
 from vit_vs_cnn.statistics.intervals import (
@@ -12,17 +14,18 @@ from vit_vs_cnn.statistics.intervals import (
     format_p_value,
     wilson_interval,
 )
+from vit_vs_cnn.statistics.significance import fisher_exact, holm, mcnemar_exact, one_sided_p_value
 
 
 @pytest.mark.parametrize("correct", [37, 0, 101])
-def test_wilson_interval_is_that_of_statsmodels(correct):
+def test_wilson_interval_equals_statsmodels(correct):
     estimate = wilson_interval(correct, 101)
     theirs = proportion_confint(correct, 101, 0.05, method="wilson")
     assert (estimate.low, estimate.high) == pytest.approx(theirs, abs=1e-12)
     assert estimate.value == correct / 101
 
 
-def test_bootstrap_interval_of_a_mean_is_that_of_scipy():
+def test_bootstrap_interval_of_a_mean_equals_scipy():
     values = np.random.default_rng(0).exponential(size=101)
     mean = lambda means: means[:, 0]  # noqa: E731
     ours = bootstrap_interval(values[:, None], mean)
@@ -32,7 +35,7 @@ def test_bootstrap_interval_of_a_mean_is_that_of_scipy():
     assert bootstrap_interval(values[:, None], mean) == ours != bootstrap_interval(values[:, None], mean, seed=1)
 
 
-def test_noise_that_an_images_quantities_share_cancels_in_differences_and_ratios():
+def test_noise_shared_by_the_quantities_of_an_image_cancels():
     noise = np.random.default_rng(0).normal(10, 5, size=203)
     both = np.stack([2 * noise, noise], axis=1)
     difference = bootstrap_interval(both / [2, 1] + [1, 0], lambda means: means[:, 0] - means[:, 1])
@@ -50,7 +53,7 @@ def test_noise_that_an_images_quantities_share_cancels_in_differences_and_ratios
         (-1.0, 1.0, "too few seeds and test images for an interval"),
     ],
 )
-def test_interval_is_printed_without_the_ends_that_the_data_do_not_determine(low, high, text):
+def test_undetermined_ends_of_an_interval_are_not_printed(low, high, text):
     assert format_interval(Estimate(0.2, low, high)) == text
 
 
@@ -60,3 +63,35 @@ def test_interval_is_printed_without_the_ends_that_the_data_do_not_determine(low
 )
 def test_p_value_is_printed_on_its_side_of_5_percent(p, text):
     assert format_p_value(p) == text
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_mcnemar_equals_statsmodels(seed):
+    rng = np.random.default_rng(seed)
+    first, second = rng.random(211) < 0.6, rng.random(211) < 0.55
+    table = [[(first & second).sum(), (first & ~second).sum()], [(~first & second).sum(), (~first & ~second).sum()]]
+    assert mcnemar_exact(first, second) == pytest.approx(mcnemar(table, exact=True).pvalue, abs=1e-12)
+
+
+def test_fisher_is_the_hypergeometric_probability_of_tables_no_more_likely():
+    for failures, runs, others, other_runs in [(3, 5, 0, 5), (2, 3, 1, 7), (0, 4, 4, 4), (1, 3, 1, 3)]:
+        table = stats.hypergeom(runs + other_runs, failures + others, runs)
+        likely = table.pmf(np.arange(runs + 1))
+        expected = likely[likely <= table.pmf(failures) * (1 + 1e-9)].sum()
+        assert fisher_exact(failures, runs, others, other_runs) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 5, 11])
+def test_holm_equals_statsmodels(count):
+    p_values = np.random.default_rng(14).random(count) ** 3
+    expected = multipletests(p_values, method="holm")[1] if count else p_values
+    assert holm(p_values.tolist()) == pytest.approx(expected.tolist(), abs=1e-12)
+
+
+def test_one_sided_p_value_equals_the_t_test_or_without_spread_the_sign_test():
+    differences = np.random.default_rng(0).normal(0.3, 1, 23)
+    for values in (differences, -differences):
+        expected = stats.ttest_1samp(values, 0, alternative="greater").pvalue
+        assert one_sided_p_value(values) == pytest.approx(expected, rel=1e-12)
+    assert one_sided_p_value(np.full(7, 0.2)) == 2**-7
+    assert one_sided_p_value(np.zeros(7)) == one_sided_p_value(np.full(7, -1.0)) == 1.0

@@ -18,7 +18,7 @@ def _examples(count, width, classes, seed=0):
 
 @pytest.mark.parametrize(("count", "width"), [(97, 11), (23, 41)])
 @pytest.mark.parametrize("penalty", [1.0, 0.03])
-def test_a_fit_is_that_of_scikit_learn(count, width, penalty):
+def test_a_fit_equals_scikit_learn(count, width, penalty):
     features, labels = _examples(count, width, 5)
     held, held_labels = _examples(31, width, 5, seed=1)
     ours = fit_logistic_regression(features, labels, (held, held_labels), num_classes=5, penalties=[penalty])
@@ -30,7 +30,7 @@ def test_a_fit_is_that_of_scikit_learn(count, width, penalty):
     np.testing.assert_allclose(probabilities, theirs.predict_proba(scaler.transform(held)), atol=2e-4)
 
 
-def test_the_penalty_is_the_one_with_the_least_loss_on_what_is_held_out():
+def test_the_penalty_minimizes_the_validation_loss():
     features, labels = _examples(29, 37, 3)
     held = _examples(211, 37, 3, seed=1)
     fit = fit_logistic_regression(features, labels, held, num_classes=3)
@@ -38,10 +38,10 @@ def test_the_penalty_is_the_one_with_the_least_loss_on_what_is_held_out():
     assert min(fit.losses) < fit.penalty < max(fit.losses)
 
 
-def test_a_feature_that_does_not_vary_counts_for_nothing():
+def test_a_constant_feature_has_no_effect():
     features, labels = _examples(53, 7, 3)
     features[:, 4] = 2.0
-    rounded = 1000 + 1e-4 * (np.arange(53) % 2)  # one value, and what float32 makes of it
+    rounded = 1000 + 1e-4 * (np.arange(53) % 2)  # one value, and its rounding to float32
     features = np.column_stack([features, rounded]).astype(np.float32)
     fit = fit_logistic_regression(features, labels, (features, labels), num_classes=3)
     assert 0 < features[:, 7].std() < 1e-4

@@ -24,7 +24,7 @@ MANY_IMAGES = 10**15
 
 
 def simulated(accuracy: float, seeds: int = 3, images: int = 1009, *, seed: int = 0) -> np.ndarray:
-    """Correct answers of seeds that find the same images difficult."""
+    """Predictions of seeds that misclassify the same images."""
     ease = np.random.default_rng(99).normal(0, 1.0, images)
     rng = np.random.default_rng(seed)
     level = stats.norm.ppf(accuracy) * np.sqrt(2) + 0.05 * rng.normal(size=(seeds, 1))
@@ -74,7 +74,7 @@ def test_interval_excludes_zero_exactly_where_the_p_value_is_below_the_error_rat
 
 
 @pytest.mark.parametrize(("seeds", "level"), [(3, 0.05), (5, 0.01), (10, 0.05)])
-def test_minimum_detectable_difference_is_that_of_statsmodels(seeds, level):
+def test_minimum_detectable_difference_equals_statsmodels(seeds, level):
     """``TTestPower`` expects it in standard deviations of a single seed."""
     effect = TTestPower().solve_power(nobs=seeds, alpha=level, power=0.8)
     found = MeanDistribution(0.0, ((0.02 / math.sqrt(seeds), seeds - 1.0),), 0.0)
@@ -96,7 +96,7 @@ def test_minimum_detectable_difference_has_satterthwaites_degrees_of_freedom(par
     assert power == pytest.approx(0.8, abs=1e-4)
 
 
-def test_more_seeds_are_needed_for_smaller_differences_and_their_number_is_the_smallest_that_is_enough():
+def test_the_smallest_sufficient_number_of_seeds_is_found():
     found = MeanDistribution(0.01, ((0.01, 2.0),), 0.002)
     counts = [numbers_needed(found, 3, 99, difference, level=0.05)[0] for difference in (0.05, 0.02, 0.012)]
     assert None not in counts and counts == sorted(counts) and counts[0] < counts[-1]
@@ -110,14 +110,14 @@ def test_more_seeds_are_needed_for_smaller_differences_and_their_number_is_the_s
     assert detectable(MAX_SEEDS) > 0.001
 
 
-def test_more_images_are_needed_for_smaller_differences_and_none_reduce_the_seed_part():
+def test_more_images_are_needed_for_smaller_differences_and_do_not_reduce_seed_variance():
     found = MeanDistribution(0.01, ((0.002, 2.0),), 0.01)
     counts = [numbers_needed(found, 3, 200, difference, level=0.05)[1] for difference in (0.03, 0.02)]
     assert None not in counts and 200 < counts[0] < counts[1]
     assert numbers_needed(found, 3, 200, 0.004, level=0.05)[1] is None
 
 
-def test_with_endless_test_images_the_interval_is_that_of_the_t_test():
+def test_with_unlimited_test_images_the_interval_equals_the_t_test():
     values = np.array([0.61, 0.63, 0.66, 0.60, 0.64])
     found = mean_over_seeds(without_predictions(values, MANY_IMAGES)).interval()
     assert ends(found) == pytest.approx(tuple(stats.ttest_1samp(values, 0.0).confidence_interval(0.95)), abs=1e-7)
@@ -152,8 +152,8 @@ def test_unpaired_difference_has_a_seed_part_of_each_model():
     assert [df for _, df in one.seed_parts] == [4]
 
 
-def test_unpaired_seeds_with_endless_images_have_the_distribution_of_behrens_and_fisher():
-    """Welch's t-test approximates it; both agree where the degrees of freedom are not few."""
+def test_unpaired_seeds_with_unlimited_images_have_the_behrens_fisher_distribution():
+    """Welch's t-test approximates it. Both agree unless there are few degrees of freedom."""
     rng = np.random.default_rng(0)
     first, second = rng.normal(0.6, 0.02, 40), rng.normal(0.59, 0.01, 50)
     found = difference_over_seeds(
@@ -167,7 +167,7 @@ def test_pooled_seed_variance_replaces_that_of_the_seeds():
     assert found.seed_parts == ((pytest.approx(0.01), 8),)
 
 
-def test_single_network_has_wilsons_interval_whether_or_not_predictions_are_known():
+def test_a_single_network_has_wilsons_interval_with_and_without_predictions():
     one = scores(0.4, seeds=1, images=101)
     expected = wilson_interval(round(one.accuracy * 101), 101)
     assert accuracy_interval(one) == accuracy_interval(without_predictions(one.accuracies, 101)) == expected

@@ -1,4 +1,4 @@
-"""Conclusions of comparisons: what they need, what forbids them, and how they are adjusted for each other."""
+"""Conclusions of comparisons: requirements, obstacles, and adjustment for multiple comparisons."""
 
 import numpy as np
 import pytest
@@ -64,7 +64,7 @@ def test_obstacle_forbids_a_conclusion_whatever_the_difference(sides, options, k
     assert found.difference.low > 0 or found.seeds == 2
 
 
-def test_six_test_images_are_the_fewest_on_which_mcnemar_can_be_significant():
+def test_mcnemar_needs_at_least_six_test_images():
     right, wrong = np.ones((3, 6), bool), np.zeros((3, 6), bool)
     assert compare_models(("a", "b"), SeedScores.from_correct(right), SeedScores.from_correct(wrong)).conclusion in (
         Conclusion.SIGNIFICANTLY_BETTER,
@@ -119,7 +119,7 @@ def test_interval_within_the_margin_is_equivalent_and_a_significant_difference_i
     end = max(-close.difference.low, close.difference.high)
     barely, missed = (compared(0.0, 10, margin=factor * end) for factor in (1.01, 0.99))
     assert (barely.conclusion, missed.conclusion) == (Conclusion.EQUIVALENT, Conclusion.NOT_ENOUGH_EVIDENCE)
-    assert adjust_comparisons([barely] * 3)[0].conclusion is Conclusion.NOT_ENOUGH_EVIDENCE  # adjusted alike
+    assert adjust_comparisons([barely] * 3)[0].conclusion is Conclusion.NOT_ENOUGH_EVIDENCE  # equally adjusted
 
 
 def test_secondary_comparisons_are_adjusted_by_holm_and_the_primary_one_is_not():
@@ -150,7 +150,7 @@ def test_missing_planned_comparisons_count_as_not_significant():
 
 
 def test_comparison_without_a_conclusion_makes_no_other_one_easier():
-    """The p-value of two single networks is small where the variance over seeds would decide."""
+    """The p-value of two single networks is small although the variance over seeds is unknown."""
     blocked, judged = compared(0.3, obstacle=TUNING), compared(0.03)
     assert blocked.p_value < judged.p_value
     adjusted = adjust_comparisons([blocked, judged])

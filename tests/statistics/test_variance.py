@@ -35,14 +35,14 @@ DIFFERENCES = {5: np.array([0.01, 0.03, 0.02]), 7: np.array([0.0, 0.1]), 3: np.a
 
 
 @pytest.mark.parametrize("size", [5, 3])
-def test_size_that_varies_no_more_than_the_others_has_the_pooled_variance_of_all(size):
+def test_a_size_with_similar_variance_has_the_pooled_variance(size):
     found = pool_seed_variance(DIFFERENCES, size)
     groups = [values for values in DIFFERENCES.values() if len(values) > 1]
     expected = sum((len(values) - 1) * values.var(ddof=1) for values in groups) / 5
     assert found == (pytest.approx(expected), 5)
 
 
-def test_size_that_varies_more_has_its_own_variance_and_few_degrees_of_freedom_of_the_others():
+def test_a_size_with_larger_variance_has_its_own_variance():
     assert pool_seed_variance(DIFFERENCES, 7) == (pytest.approx(0.005), pytest.approx(1 + 4 * POOLED_FREEDOM_SHARE))
     assert pool_seed_variance(DIFFERENCES, 7, freedom_share=0.0) == (pytest.approx(0.005), 1)
 

@@ -1,4 +1,4 @@
-"""The training loop does what its equations say."""
+"""The training loop follows its equations."""
 
 import copy
 import io
@@ -69,7 +69,7 @@ def _quiet():
 
 
 @pytest.mark.parametrize("augmentation", [Augmentation(), Augmentation(mixup=1.0)], ids=["hard", "soft"])
-def test_training_equals_a_loop_written_by_hand(augmentation):
+def test_training_equals_a_manual_loop(augmentation):
     data = _data(augmentation=augmentation)
     module = _fit(_classifier(label_smoothing=0.1), data)
     network, schedule = _network(), Schedule(warmup=0.3)
@@ -82,17 +82,17 @@ def test_training_equals_a_loop_written_by_hand(augmentation):
     torch.testing.assert_close([*module.network.parameters()], [*network.parameters()], rtol=1e-5, atol=1e-6)
 
 
-def test_the_average_of_the_weights_follows_its_equation():
-    seen = []
+def test_the_weight_average_follows_its_equation():
+    received = []
 
     class Watch(lightning.Callback):
         def on_train_batch_end(self, trainer, pl_module, *_):
-            seen.append(copy.deepcopy(pl_module.network.state_dict()))
+            received.append(copy.deepcopy(pl_module.network.state_dict()))
 
     module = _fit(_classifier(ema_half_life=0.5), _data(), callbacks=[Watch()])
     decay = 0.5 ** (1 / (0.5 * STEPS))
-    average = seen[0]
-    for state in seen[1:]:
+    average = received[0]
+    for state in received[1:]:
         average = {name: decay * average[name] + (1 - decay) * state[name] for name in average}
     assert module.evaluated_network is not module.network
     torch.testing.assert_close(dict(module.evaluated_network.state_dict()), average, rtol=1e-5, atol=1e-6)
@@ -105,7 +105,7 @@ def test_accumulated_batches_make_the_step_of_one_large_batch():
     torch.testing.assert_close([*whole.network.parameters()], [*parts.network.parameters()], rtol=1e-5, atol=1e-6)
 
 
-def test_a_loss_that_is_no_number_stops_the_run_and_names_step_and_cause():
+def test_a_nan_loss_stops_the_run_with_step_and_cause():
     module = _classifier(optimizer=Optimizer(name="sgd", lr=1e30, weight_decay=0.0), schedule=Schedule(warmup=0.0))
     with pytest.raises(TrainingDiverged, match=r"not a number at step \d of 7: likely the learning rate there is"):
         _fit(module, _data())
@@ -124,7 +124,7 @@ def test_every_parameter_is_in_one_group_and_norms_biases_and_positions_do_not_d
 
 @pytest.mark.parametrize("steps", [2, 37])
 @pytest.mark.parametrize("warmup", [0.0, 0.25])
-def test_every_rate_is_that_of_the_documented_formula(warmup, steps):
+def test_learning_rates_follow_the_documented_formula(warmup, steps):
     rise = round(warmup * steps)
     schedule = Schedule(warmup=warmup, final=0.1)
     for step in range(steps):
@@ -134,7 +134,7 @@ def test_every_rate_is_that_of_the_documented_formula(warmup, steps):
     assert schedule.factor(rise, steps) == 1.0
 
 
-def test_a_trainer_of_ones_own_fits_validates_tests_predicts_and_loads(tmp_path):
+def test_the_classifier_works_with_any_lightning_trainer(tmp_path):
     data = _data()
     data.validation = data.training
     module = Classifier(_network(), num_classes=3, optimizer=Optimizer(lr=0.01), ema_half_life=0.5)
@@ -159,7 +159,7 @@ def test_a_trainer_of_ones_own_fits_validates_tests_predicts_and_loads(tmp_path)
 
 @pytest.fixture
 def untyped(monkeypatch):
-    """Types are not checked on the way in: what a user gives is not."""
+    """Without type checks, as for input of a user."""
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
 
 
@@ -167,24 +167,24 @@ def untyped(monkeypatch):
     ("asked", "batches"),
     [({"max_steps": 9}, 9), ({"max_epochs": 3}, 6), ({"max_steps": 2, "accumulate_grad_batches": 2}, 4)],
 )
-def test_a_trainer_that_asks_for_more_than_the_data_hold_gets_more_of_the_same_stream(asked, batches):
-    seen = []
+def test_more_steps_than_planned_continue_the_stream(asked, batches):
+    received = []
 
     class Watched(Classifier):
         def training_step(self, batch, batch_idx):
-            seen.append(batch[0])
+            received.append(batch[0])
             return super().training_step(batch, batch_idx)
 
     trainer = _trainer(**asked)
     trainer.fit(Watched(_network(), num_classes=3), _data(steps=2))
     assert trainer.global_step == trainer.estimated_stepping_batches
     stream = TrainingBatches(_data(steps=batches))
-    assert len(seen) == batches
-    assert all(torch.equal(one, other) for one, (other, _) in zip(seen, stream, strict=True))
+    assert len(received) == batches
+    assert all(torch.equal(one, other) for one, (other, _) in zip(received, stream, strict=True))
 
 
 @pytest.mark.parametrize(
-    ("changes", "says"),
+    ("changes", "message"),
     [
         ({"images": torch.zeros(5, 3, 8, 8)}, "images: .* of torch.float32; expected .* of torch.uint8"),
         ({"images": torch.zeros(5, 8, 8, dtype=torch.uint8)}, r"images: \(5, 8, 8\) of torch.uint8; expected"),
@@ -194,9 +194,9 @@ def test_a_trainer_that_asks_for_more_than_the_data_hold_gets_more_of_the_same_s
         ({"sample_ids": ["a"]}, "sample_ids: 1 for 5 images"),
     ],
 )
-def test_images_and_labels_that_do_not_fit_each_other_are_refused(changes, says, untyped):
+def test_mismatched_images_and_labels_are_refused(changes, message, untyped):
     given = {"images": torch.zeros(5, 3, 8, 8, dtype=torch.uint8), "labels": torch.arange(5) % 3}
-    with pytest.raises(InputError, match=says):
+    with pytest.raises(InputError, match=message):
         LabelledImages(**(given | {"class_names": ("a", "b", "c")} | changes))
 
 
@@ -205,14 +205,14 @@ def test_a_network_with_another_number_of_classes_is_refused_at_its_first_step()
         _fit(Classifier(_network(), num_classes=7, steps=STEPS), _data())
 
 
-def test_a_network_that_gives_no_numbers_before_any_update_is_not_said_to_learn_too_fast():
+def test_nan_before_the_first_update_is_not_blamed_on_the_learning_rate():
     network = _network()
     nn.init.constant_(network[1].weight, math.nan)
     with pytest.raises(TrainingDiverged, match="at step 0 of 7, before any update: the network computes logits"):
         _fit(Classifier(network, num_classes=3, steps=STEPS), _data())
 
 
-def test_a_run_that_nobody_bounds_is_refused():
+def test_a_run_without_a_number_of_steps_is_refused():
     with pytest.raises(InputError, match="set steps of Classifier, or max_steps of the Trainer"):
         _trainer(max_epochs=-1).fit(Classifier(_network(), num_classes=3), _data())
 
@@ -238,7 +238,7 @@ def test_the_loss_of_weighted_classes_is_that_of_torch_for_shares_of_classes_too
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_a_batch_of_classes_that_weigh_nothing_moves_nothing(smoothing):
+def test_a_batch_of_classes_with_weight_0_changes_no_weights(smoothing):
     logits = torch.randn(3, 3, requires_grad=True)
     module = _classifier(class_weights=[0.0, 1.0, 1.0], label_smoothing=smoothing)
     loss = module._loss(logits, torch.zeros(3, dtype=torch.int64))
@@ -248,28 +248,28 @@ def test_a_batch_of_classes_that_weigh_nothing_moves_nothing(smoothing):
 
 
 class _Noise(nn.Module):
-    """Draws in every step, and keeps what it drew."""
+    """Records a random number in every step."""
 
     def __init__(self):
         super().__init__()
-        self.linear, self.drawn = nn.Linear(6, 2), []
+        self.linear, self.random_numbers = nn.Linear(6, 2), []
 
     def forward(self, images):
-        self.drawn.append(torch.rand(()).item())
+        self.random_numbers.append(torch.rand(()).item())
         return self.linear(images.flatten(1))
 
 
-def test_no_epoch_of_a_trainer_of_ones_own_draws_what_another_drew():
+def test_epochs_of_any_lightning_trainer_have_different_batches():
     network = _Noise()
     batches = [(torch.rand(3, 1, 2, 3), torch.tensor([0, 1, 0])) for _ in range(3)]
     data = DataLoader(batches, batch_size=None, collate_fn=lambda batch: batch)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         _trainer(max_epochs=3).fit(Classifier(network, num_classes=2, steps=9), data)
-    assert len({*network.drawn}) == len(network.drawn) == 9
+    assert len({*network.random_numbers}) == len(network.random_numbers) == 9
 
 
-def test_an_average_keeps_what_has_no_mean():
+def test_an_average_copies_integer_buffers():
     network = nn.Linear(3, 3)
     network.register_buffer("mask", torch.full((2, 2), -torch.inf).triu(1))
     average = MovingAverage(network)
@@ -281,14 +281,14 @@ def test_an_average_keeps_what_has_no_mean():
     torch.testing.assert_close(average.network.weight, network.weight - 0.5)
 
 
-@pytest.mark.parametrize(("apart", "told"), [(0.0, [f"{step}/7" for step in range(1, 8)]), (99.0, ["7/7"])])
-def test_lines_of_progress_are_few_and_the_last_one_says_so(monkeypatch, tmp_path, apart, told):
+@pytest.mark.parametrize(("apart", "printed"), [(0.0, [f"{step}/7" for step in range(1, 8)]), (99.0, ["7/7"])])
+def test_progress_lines_are_few_and_the_last_one_is_complete(monkeypatch, tmp_path, apart, printed):
     monkeypatch.setattr(progress, "MIN_SECONDS_BETWEEN_LINES", apart)
     monkeypatch.setattr(progress, "MAX_PROGRESS_LINES", 6)
-    said = io.StringIO()
-    console = Console(file=said, width=200)
+    output = io.StringIO()
+    console = Console(file=output, width=200)
     shown = progress.RunProgress("run", batch_size=5, path=tmp_path / "progress.json", console=console)
     _trainer(max_steps=STEPS, callbacks=[shown]).fit(_classifier(), _data())
-    lines = said.getvalue().splitlines()
-    assert [line.split()[2] for line in lines] == told
+    lines = output.getvalue().splitlines()
+    assert [line.split()[2] for line in lines] == printed
     assert [line for line in lines if line.endswith("finishing")] == lines[-1:]

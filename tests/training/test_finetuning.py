@@ -1,4 +1,4 @@
-"""What of a network is trained, from when on, and how fast."""
+"""Trained layers of a network and their learning rates."""
 
 import warnings
 
@@ -75,14 +75,14 @@ def test_only_the_head_and_the_last_layers_change(kind, last):
     assert {name for name in moved if name in dict(network.named_parameters())} == behind
 
 
-def test_the_layers_of_ours_are_those_that_timm_finds_in_its_own():
+def test_layer_groups_equal_those_of_timm():
     ours = list_layers(VisionTransformer(32, 8, depth=3, embed_dim=24, num_heads=3, pool="class"))
     theirs = list_layers(timm.create_model("vit_tiny_patch16_224", depth=3, embed_dim=24, num_heads=3))
-    # Queries, keys and values are one map there, and three here.
+    # timm has one linear layer for queries, keys and values; this package has three.
     assert [len(layer) - 4 * ("blocks" in layer[0]) for layer in ours] == [len(layer) for layer in theirs]
 
 
-def test_a_network_that_names_no_layers_has_those_of_its_own_modules():
+def test_layers_of_other_networks_are_their_modules():
     network = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU(), torch.nn.Linear(4, 2))
     assert list_layers(network) == [["0.weight", "0.bias"], ["2.weight", "2.bias"]]
 
@@ -96,7 +96,7 @@ def test_batch_norms_of_frozen_layers_keep_their_statistics():
 
 
 @pytest.mark.parametrize("last", [0, 1])
-def test_a_compiled_network_has_the_layers_of_the_network_that_was_compiled(last):
+def test_a_compiled_network_has_the_same_layers(last):
     network = create_model("attention/resnet8", num_classes=3, image_size=8, width=4, released=True)
     layers = list_layers(network)
     assert [layer[0].split(".")[1] for layer in layers] == ["stem", "stages", "stages", "stages", "head"]
@@ -104,7 +104,7 @@ def test_a_compiled_network_has_the_layers_of_the_network_that_was_compiled(last
     moved = _moved(before, _trained(network, last=last)) & {*dict(network.named_parameters())}
     assert moved and moved <= {name for layer in layers[len(layers) - 1 - last :] for name in layer}
     rates = {group["lr"] for group in Optimizer(lr=1.0, layer_decay=0.5).build(network).param_groups}
-    assert rates == {0.5**place for place in range(last + 1)}  # of what trains
+    assert rates == {0.5**place for place in range(last + 1)}  # of the trained layers
 
 
 def test_a_network_of_one_layer_has_none_to_freeze():
@@ -117,7 +117,7 @@ def test_a_network_of_one_layer_has_none_to_freeze():
 
 
 @pytest.mark.parametrize("wrapped", [False, True])
-def test_rates_fall_from_the_head_to_the_stem(wrapped):
+def test_learning_rates_decrease_from_the_head_to_the_stem(wrapped):
     network = _network("vit")
     optimizer = Optimizer(lr=0.5, layer_decay=0.8).build(ResizedInput(network, 8) if wrapped else network)
     rates = {id(p): group["lr"] for group in optimizer.param_groups for p in group["params"]}
@@ -126,7 +126,7 @@ def test_rates_fall_from_the_head_to_the_stem(wrapped):
         assert {rates[id(own[name])] for name in layer} == {0.5 * 0.8**depth}
 
 
-def test_a_run_of_several_ways_ends_with_the_same_weights_after_an_interruption(tmp_path):
+def test_finetuning_resumes_to_the_same_weights(tmp_path):
     values = tiny_config(tmp_path)
     values["protocol"]["budget"] = {"steps": 10}
     run_quietly(experiment_from_dict({**values, "contenders": {"resnet": values["contenders"]["resnet"]}}))
@@ -161,7 +161,7 @@ class StopAt(lightning.Callback):
             raise KeyboardInterrupt
 
 
-def test_a_norm_without_parameters_goes_with_what_is_around_it():
+def test_a_norm_without_parameters_belongs_to_its_layer():
     network = torch.nn.Sequential()
     for _ in range(2):
         network.append(torch.nn.Sequential(torch.nn.Conv2d(3, 3, 3), torch.nn.BatchNorm2d(3, affine=False)))

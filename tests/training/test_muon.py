@@ -10,7 +10,7 @@ from vit_vs_cnn.training.optimization import Optimizer
 
 
 class _Net(nn.Module):
-    """Matrices of one shape and of others, one that is no matrix for Muon, a convolution, vectors."""
+    """Matrices of equal and of other shapes, one that Muon does not orthogonalize, a convolution, and vectors."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -30,7 +30,7 @@ def _stepped(optimizer: torch.optim.Optimizer, network: nn.Module, steps: range)
 
 
 @pytest.mark.parametrize("options", [{}, {"nesterov": True}, {"algo": "adamuon"}, {"conv_mode": "batched"}], ids=str)
-def test_it_steps_as_timms_does_bit_for_bit(options):
+def test_muon_equals_timms_bit_for_bit(options):
     torch.manual_seed(0)
     ours = _Net()
     theirs, made = copy.deepcopy(ours), {"lr": 0.1, "weight_decay": 0.05, **options}
@@ -42,7 +42,7 @@ def test_it_steps_as_timms_does_bit_for_bit(options):
 
 
 @pytest.mark.parametrize("name", ["muon", "nmuon"])
-def test_it_is_the_muon_of_a_config(name):
+def test_a_config_uses_this_muon(name):
     optimizer = Optimizer(name, lr=0.02, weight_decay=0.1).build(_Net())
     assert isinstance(optimizer, StackedMuon)
     assert [group["weight_decay"] for group in optimizer.param_groups] == [0, 0.1]

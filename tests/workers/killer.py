@@ -1,4 +1,4 @@
-"""What goes wrong while cells run: a process that is killed, a network that fails."""
+"""Callbacks and networks that fail during runs: a killed process, a network with an error."""
 
 import contextlib
 import os
@@ -43,7 +43,7 @@ class KillAtStep(Callback):
 
 
 class RaiseAtStep(KillAtStep):
-    """What a second Ctrl-C does: nothing more is saved, and the process lives."""
+    """A second Ctrl-C: nothing more is saved, and the process continues."""
 
     def _strike(self, hook: str, trainer: lightning.Trainer) -> None:
         if hook == self.hook and trainer.global_step >= self.step:
@@ -85,7 +85,7 @@ class CountBatches(Callback):
 
 
 class KillOnce(KillAtStep):
-    """The same, to the first process that comes so far; it leaves a file that says so."""
+    """The same for the first process that gets there, which leaves a file."""
 
     def __init__(self, step: int, mark: str) -> None:
         super().__init__(step, "on_train_batch_end")

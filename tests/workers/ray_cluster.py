@@ -25,7 +25,7 @@ class NoteNode(Callback):
 
 def main(config: Path) -> None:
     """Run the config with the cluster's address in the place of CLUSTER."""
-    # Another program's memory is no reason to kill a worker here.
+    # The memory of other programs must not kill a worker.
     settings = {"memory_monitor_refresh_ms": 0}
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "_system_config": settings})
     cluster.add_node(num_cpus=1)

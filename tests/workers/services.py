@@ -1,4 +1,4 @@
-"""A tracking service that, like W&B, goes on in the run that is active where a logger is made."""
+"""A tracking service that, like W&B, reuses the active run when a logger is created."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,7 +11,7 @@ ACTIVE: list["Run"] = []
 
 @dataclass
 class Run:
-    """What the service keeps of a run."""
+    """The service's record of a run."""
 
     id: str
     name: str
@@ -54,7 +54,7 @@ class WandbLogger(Logger):
 
 
 class Service(Logger):
-    """A logger without anything of its own."""
+    """A logger without state."""
 
     name = version = ""
 

@@ -7,17 +7,20 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
+from torch import nn
 
-from tests.experiments.tiny import run_quietly, tiny_config
+from tests.experiments.tiny import run_quietly, tiny_config, tiny_experiment
 from vit_vs_cnn.config.experiment import experiment_from_dict
+from vit_vs_cnn.models import create_model
 from vit_vs_cnn.training.checkpoints import read_checkpoint
+from vit_vs_cnn.workers.trainer import uses_channels_last
 
 TRAIN = Path(__file__).parents[2] / "train.py"
 
 
 @pytest.mark.slow
 def test_two_processes_end_with_the_weights_of_one(tmp_path):
-    """Nothing is drawn by rank (no augmentation, no dropout), so only the sharing of the batches is left to differ."""
+    """Nothing random depends on the rank (no augmentation or dropout), so only the division of batches could differ."""
     model = {"name": "vit_nano", "patch_size": 8, "embed_dim": 24, "num_heads": 3}
     # SGD: AdamW would blow the rounding errors of gradients that are zero (the keys' biases) up to full steps.
     vit = {"model": model, "optimizer": {"name": "sgd", "lr": 0.1}}
@@ -39,3 +42,13 @@ def test_two_processes_end_with_the_weights_of_one(tmp_path):
     assert [state["vit_vs_cnn"]["identity"].get("world_size") for state in (one, two)] == [None, 2]
     for name, weight in one["state_dict"].items():
         torch.testing.assert_close(two["state_dict"][name], weight, rtol=0, atol=2e-5, msg=name)
+
+
+@pytest.mark.parametrize("asked", [None, True])
+def test_narrow_strided_1x1_convolutions_are_not_channels_last_on_a_cpu(tmp_path, asked):
+    experiment = tiny_experiment(tmp_path, execution={"channels_last": asked})
+    for width, is_channels_last in ((4, False), (7, False), (8, True), (16, True)):
+        network = create_model("resnet18_w64", width=width, num_classes=10)
+        assert uses_channels_last(experiment, network) is is_channels_last, width
+    assert not uses_channels_last(experiment, nn.Conv2d(14, 6, 1, stride=(1, 2), groups=2))
+    assert uses_channels_last(experiment, nn.Conv2d(3, 6, 1))

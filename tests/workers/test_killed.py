@@ -15,7 +15,7 @@ from tests import children
 from tests.experiments.tiny import tiny_config
 from vit_vs_cnn.runs.experiment_folder import read_finished_results
 
-#: What holds measured times, and how the one sentence of the page that does begins.
+#: Columns with measured times, and the beginning of the one sentence of the page that contains some.
 TIMED, IN_EQUAL_TIME = {"results.csv"}, b"In equal training time"
 
 
@@ -31,12 +31,12 @@ def _start(config: Path) -> Any:
 
 
 def _changes(folder: Path) -> Iterator[int]:
-    """How often a file has come, gone or been written so far, looked at again and again."""
-    seen, count = _stamps(folder), 0
+    """Number of changes of the files in a folder, by polling."""
+    last, count = _stamps(folder), 0
     while True:
         now = _stamps(folder)
-        count += len(set(now.items()) ^ set(seen.items()))
-        seen = now
+        count += len(set(now.items()) ^ set(last.items()))
+        last = now
         yield count
 
 
@@ -65,9 +65,9 @@ def _untimed(path: Path) -> list[bytes]:
 
 
 @pytest.mark.slow
-def test_killed_at_random_moments_an_experiment_ends_in_the_same_report(tmp_path):
-    calm, killed = _config(tmp_path / "calm"), _config(tmp_path / "killed")
-    child = _start(calm)
+def test_an_experiment_killed_at_random_times_gives_the_same_report(tmp_path):
+    uninterrupted, killed = _config(tmp_path / "calm"), _config(tmp_path / "killed")
+    child = _start(uninterrupted)
     child.join(300)
     assert child.exitcode == 0
     chance, finished, deaths = random.Random(7), {}, 0
@@ -82,14 +82,14 @@ def test_killed_at_random_moments_an_experiment_ends_in_the_same_report(tmp_path
         assert child.exitcode == -signal.SIGKILL
         deaths += 1
         now = {path: path.stat().st_mtime_ns for path in killed.parent.glob("runs/tiny/cells/*/result.json")}
-        assert finished.items() <= now.items()  # what is done is not done again
+        assert finished.items() <= now.items()  # finished runs are not repeated
         finished = now
     assert deaths >= 4
     child = _start(killed)
     child.join(300)
     assert child.exitcode == 0
 
-    folders = [config.parent / "runs" / "tiny" for config in (calm, killed)]
+    folders = [config.parent / "runs" / "tiny" for config in (uninterrupted, killed)]
     first, second = ({p.relative_to(f): _untimed(p) for p in f.glob("report/**/*.*")} for f in folders)
     assert first.keys() == second.keys()
     assert [str(name) for name in first if first[name] != second[name] and name.name not in TIMED] == []

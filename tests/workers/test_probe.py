@@ -49,17 +49,17 @@ def test_only_the_head_is_fitted(probed, given):
         assert moved == {"head.weight", "head.bias"}
 
 
-def test_a_probe_opens_as_a_network_that_says_what_was_recorded(probed):
+def test_an_opened_probe_gives_the_recorded_predictions(probed):
     experiment, _ = probed
     opened = open_network(experiment.folder, contender="vit")
     test = ExperimentData(experiment.data).test(0)
     again = predict(opened.network, test, opened.normalise)
-    kept = Predictions.load(opened.cell.predictions)
-    torch.testing.assert_close(again.probability, kept.probability, rtol=1e-3, atol=1e-3)
-    assert torch.equal(again.correct, kept.correct)
+    stored = Predictions.load(opened.run.predictions)
+    torch.testing.assert_close(again.probability, stored.probability, rtol=1e-3, atol=1e-3)
+    assert torch.equal(again.correct, stored.correct)
 
 
-def test_its_result_says_what_it_took(probed):
+def test_the_result_of_a_probe_has_its_cost(probed):
     _, results = probed
     for result in results:
         assert (result.start.start_kind, result.start.finetune) == (StartKind.LINEAR_PROBE, "head")
@@ -91,7 +91,7 @@ def test_without_validation_images_a_probe_is_refused(given, tmp_path):
 
 
 @pytest.mark.parametrize("width", [None, 5])
-def test_a_damaged_file_of_features_is_told(probed, given, width):
+def test_a_damaged_feature_file_is_reported(probed, given, width):
     experiment, _ = probed
     folder = next((experiment.folder.parent / "features").iterdir())
     (folder / "damaged.npz").write_bytes(b"no features")

@@ -1,4 +1,4 @@
-"""What a folder says of a run is what happened: how far it came, who logged it, what is damaged."""
+"""Files of a run record its progress, its loggers and damaged files."""
 
 import contextlib
 import csv
@@ -56,7 +56,7 @@ def stopped(tmp_path_factory) -> tuple[Path, RunResult]:
         return root, _run(_resnet(Path("runs"), trainer={"callbacks": STOPPING}))
 
 
-def test_a_run_that_stops_early_is_recorded_by_what_it_took(stopped):
+def test_an_early_stopped_run_records_its_actual_cost(stopped):
     root, result = stopped
     checkpoint = read_checkpoint(root / "runs" / "tiny" / "cells" / result.run / "checkpoints" / "last.ckpt")
     cost = result.cost
@@ -64,10 +64,10 @@ def test_a_run_that_stops_early_is_recorded_by_what_it_took(stopped):
     assert cost.ended_early and cost.planned_steps == 12
     assert (cost.images_processed, cost.passes) == (14 * cost.steps, 3)
     status = read_status(root / "runs" / "tiny")
-    assert (status.cells[0].state, status.cells[0].step, status.cells[0].steps) == ("done", cost.steps, 12)
+    assert (status.runs[0].state, status.runs[0].step, status.runs[0].steps) == ("done", cost.steps, 12)
 
 
-def test_a_run_that_stopped_early_and_was_killed_behind_it_is_not_trained_on(stopped, tmp_path, monkeypatch):
+def test_an_early_stopped_run_that_was_killed_is_not_trained_further(stopped, tmp_path, monkeypatch):
     root, result = stopped
     shutil.copytree(root, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
@@ -80,7 +80,7 @@ def test_a_run_that_stopped_early_and_was_killed_behind_it_is_not_trained_on(sto
 @pytest.mark.parametrize(
     "how", [{"execution": {"validation_interval": 2}}, {"trainer": {"limit_val_batches": 1}}], ids=["interval", "share"]
 )
-def test_how_runs_are_validated_is_part_of_the_identity_where_callbacks_act_by_it(tmp_path, how):
+def test_validation_settings_are_part_of_the_identity_with_callbacks(tmp_path, how):
     def identity(blocks: dict[str, Any], **trainer: Any) -> dict[str, Any]:
         values = _resnet(tmp_path, **{**blocks, "trainer": blocks.get("trainer", {}) | trainer})
         return experiment_from_dict(values).run_settings("resnet", 120, 3, fingerprint="f")
@@ -105,14 +105,14 @@ def finished(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def pair(finished, tmp_path, monkeypatch) -> dict[str, Any]:
-    """The same, in a folder of the test's own, and its config."""
+    """The same in a separate folder, and its config."""
     shutil.copytree(finished, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     return tiny_config(Path("runs"), protocol=SHORT)
 
 
 @pytest.mark.parametrize("kind", ["cut short", "list"])
-def test_a_damaged_result_fails_its_cell_and_no_other(tmp_path, pair, kind):
+def test_a_damaged_result_fails_its_run_only(tmp_path, pair, kind):
     (damaged,) = tmp_path.glob("runs/tiny/cells/vit-*/result.json")
     _damage(damaged, kind)
     next(tmp_path.glob("runs/tiny/cells/resnet-*/result.json")).unlink()
@@ -122,7 +122,7 @@ def test_a_damaged_result_fails_its_cell_and_no_other(tmp_path, pair, kind):
     assert damaged.read_bytes() == before
     with pytest.warns(UserWarning, match="delete it, and the same command makes this run again"):
         assert [result.contender for result in read_finished_results(tmp_path / "runs" / "tiny").values()] == ["resnet"]
-    assert [cell.state for cell in read_status(tmp_path / "runs" / "tiny").cells] == ["failed", "done"]
+    assert [planned_run.state for planned_run in read_status(tmp_path / "runs" / "tiny").runs] == ["failed", "done"]
 
 
 class _Evil:
@@ -139,10 +139,10 @@ class _Evil:
         ("code", "damaged file"),
     ],
 )
-def test_a_damaged_checkpoint_fails_its_cell_and_no_other_and_runs_nothing(tmp_path, pair, kind, why, capsys):
+def test_a_damaged_checkpoint_fails_its_run_only_and_executes_nothing(tmp_path, pair, kind, why, capsys):
     vit, resnet = (next(tmp_path.glob(f"runs/tiny/cells/{name}-*")) for name in ("vit", "resnet"))
-    for cell in (vit, resnet):
-        (cell / "result.json").unlink()
+    for planned_run in (vit, resnet):
+        (planned_run / "result.json").unlink()
     checkpoint = vit / "checkpoints" / "last.ckpt"
     if kind == "foreign":
         checkpoint.write_bytes((resnet / "checkpoints" / "last.ckpt").read_bytes())
@@ -156,35 +156,35 @@ def test_a_damaged_checkpoint_fails_its_cell_and_no_other_and_runs_nothing(tmp_p
     before = checkpoint.read_bytes()
     write_text(tmp_path / "pair.yaml", json.dumps(pair))
     assert main(["train", "--config", str(tmp_path / "pair.yaml")]) == 1
-    said = capsys.readouterr().err.splitlines()
-    assert said[0].startswith("failed: vit-n120-s0: damaged file: checkpoint")
-    assert why in said[0] and "move it away to start this run again" in said[0]
+    printed = capsys.readouterr().err.splitlines()
+    assert printed[0].startswith("failed: vit-n120-s0: damaged file: checkpoint")
+    assert why in printed[0] and "move it away to start this run again" in printed[0]
     assert (resnet / "result.json").exists()
     assert checkpoint.read_bytes() == before and not (tmp_path / "executed").exists()
-    assert [cell.state for cell in read_status(tmp_path / "runs" / "tiny").cells] == ["failed", "done"]
+    assert [planned_run.state for planned_run in read_status(tmp_path / "runs" / "tiny").runs] == ["failed", "done"]
     checkpoint.unlink()
     assert len(run_quietly(experiment_from_dict(pair))) == 2
 
 
 @pytest.mark.parametrize("kind", ["cut short", "nul"])
-def test_a_damaged_metrics_csv_stops_no_run(tmp_path, pair, kind):
-    (cell,) = tmp_path.glob("runs/tiny/cells/vit-*")
-    (cell / "result.json").unlink()
-    _damage(cell / "metrics.csv", kind)
+def test_a_damaged_metrics_csv_does_not_stop_a_run(tmp_path, pair, kind):
+    (planned_run,) = tmp_path.glob("runs/tiny/cells/vit-*")
+    (planned_run / "result.json").unlink()
+    _damage(planned_run / "metrics.csv", kind)
     assert len(run_quietly(experiment_from_dict(pair))) == 2
-    assert all(float(row[2]) >= 0 for row in read_rows(cell / "metrics.csv"))
+    assert all(float(row[2]) >= 0 for row in read_rows(planned_run / "metrics.csv"))
 
 
-def test_what_killed_writers_left_is_removed_when_the_cell_goes_on(tmp_path, pair):
-    (cell,) = tmp_path.glob("runs/tiny/cells/vit-*")
-    (cell / "result.json").unlink()
+def test_partial_files_of_killed_writers_are_removed_on_resume(tmp_path, pair):
+    (planned_run,) = tmp_path.glob("runs/tiny/cells/vit-*")
+    (planned_run / "result.json").unlink()
     for name in ("result.json.4711.partial", "checkpoints/last.ckpt.partial", "metrics.csv.partial"):
-        (cell / name).write_text("half of it")
+        (planned_run / name).write_text("half of it")
     run_quietly(experiment_from_dict(pair))
     assert not list(tmp_path.rglob("*.partial"))
 
 
-def test_a_file_that_grows_too_large_is_named(tmp_path):
+def test_a_file_over_the_size_limit_is_named(tmp_path):
     limit = resource.getrlimit(resource.RLIMIT_FSIZE)
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limit[1]))
@@ -197,7 +197,7 @@ def test_a_file_that_grows_too_large_is_named(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_each_cell_has_a_run_of_its_own_in_each_logger(tmp_path):
+def test_each_run_has_a_separate_run_in_each_logger(tmp_path):
     logger = [{"class_path": "CSVLogger", "init_args": {"save_dir": str(tmp_path / "logs")}}]
     values = tiny_config(tmp_path, protocol=SHORT)
     values["trainer"]["logger"] = [*logger, {"class_path": "tests.workers.services.Service"}]
@@ -211,7 +211,7 @@ def test_each_cell_has_a_run_of_its_own_in_each_logger(tmp_path):
 
 
 @pytest.mark.parametrize("fails", ["never", "after training", "in the test"])
-def test_a_services_run_is_named_told_and_ended_before_the_next_cell(tmp_path, monkeypatch, fails):
+def test_the_record_of_a_logging_service_is_named_filled_and_ended(tmp_path, monkeypatch, fails):
     from tests.workers import services
 
     monkeypatch.setattr(services, "RUNS", [])
@@ -233,7 +233,7 @@ def test_a_services_run_is_named_told_and_ended_before_the_next_cell(tmp_path, m
     assert all(run.is_over for run in services.RUNS)
 
 
-def test_a_logger_that_fails_does_not_leave_the_runs_of_others_open(tmp_path, monkeypatch):
+def test_a_failing_logger_does_not_leave_others_open(tmp_path, monkeypatch):
     from tests.workers import services
 
     for name in ("RUNS", "ACTIVE"):
@@ -257,9 +257,9 @@ def _run_and_die_before_it_logs(values: dict[str, Any], step: int) -> None:
 
 
 @pytest.mark.slow  # test_resume.py kills by default
-def test_a_kill_between_a_checkpoint_and_its_line_of_the_log_loses_no_line(tmp_path):
-    (calm, killed) = (_resnet(tmp_path / name) for name in ("calm", "killed"))
-    _run(calm)
+def test_a_kill_between_checkpoint_and_log_line_loses_no_line(tmp_path):
+    (uninterrupted, killed) = (_resnet(tmp_path / name) for name in ("calm", "killed"))
+    _run(uninterrupted)
     child = children.start(_run_and_die_before_it_logs, killed, 5)
     assert children.exit_code(child) == -signal.SIGKILL
     (checkpoint,) = tmp_path.glob("killed/tiny/cells/*/checkpoints/last.ckpt")

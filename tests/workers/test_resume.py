@@ -1,4 +1,4 @@
-"""Killed at any moment and started again, a run ends where the undisturbed one ends."""
+"""A run that is killed at any time and resumed ends like an uninterrupted one."""
 
 import random
 import signal
@@ -42,17 +42,17 @@ def _in_child(values: dict[str, Any]) -> int | None:
 
 
 def _final_state(folder: Path, contender: str) -> tuple[dict[str, Any], str]:
-    (cell,) = folder.glob(f"tiny/cells/{contender}-*")
-    return read_checkpoint(cell / "checkpoints" / "last.ckpt"), (cell / "metrics.csv").read_text()
+    (run,) = folder.glob(f"tiny/cells/{contender}-*")
+    return read_checkpoint(run / "checkpoints" / "last.ckpt"), (run / "metrics.csv").read_text()
 
 
 def _assert_ends_alike(root: Path, contender: str) -> None:
-    (calm, calm_metrics), (killed, killed_metrics) = (
+    (uninterrupted, uninterrupted_metrics), (killed, killed_metrics) = (
         _final_state(root / kind, contender) for kind in ("calm", "killed")
     )
     for part in ("state_dict", "optimizer_states", "lr_schedulers", "global_step"):
-        _assert_same(calm[part], killed[part], part)
-    assert calm_metrics == killed_metrics
+        _assert_same(uninterrupted[part], killed[part], part)
+    assert uninterrupted_metrics == killed_metrics
 
 
 def _assert_same(one: Any, other: Any, where: str) -> None:
@@ -73,13 +73,13 @@ def _assert_same(one: Any, other: Any, where: str) -> None:
 @pytest.mark.parametrize(
     ("precision", "optimizer"), [pytest.param("32-true", "adamw", marks=pytest.mark.slow), ("bf16-mixed", "muon")]
 )
-def test_two_contenders_killed_once_each_end_bit_for_bit_like_the_undisturbed_ones(tmp_path, precision, optimizer):
-    calm, killed = (tiny_config(tmp_path / name) for name in ("calm", "killed"))
-    for values in (calm, killed):
+def test_killed_runs_resume_bit_for_bit(tmp_path, precision, optimizer):
+    uninterrupted, killed = (tiny_config(tmp_path / name) for name in ("calm", "killed"))
+    for values in (uninterrupted, killed):
         values["protocol"] |= {"budget": {"steps": 11}}
         values["trainer"] |= {"precision": precision}
         values["contenders"]["vit"]["optimizer"] = {"name": optimizer}
-    assert _in_child(calm) == 0
+    assert _in_child(uninterrupted) == 0
     for contender, step, hook in (("resnet", 4, "on_train_batch_end"), ("vit", 8, "on_before_optimizer_step")):
         alone = {**killed, "contenders": {contender: killed["contenders"][contender]}}
         assert _run_and_die(alone, step=step, hook=hook) == -signal.SIGKILL
@@ -93,30 +93,30 @@ def test_two_contenders_killed_once_each_end_bit_for_bit_like_the_undisturbed_on
 @pytest.mark.slow
 @pytest.mark.parametrize("steps", [15, 17])
 @pytest.mark.parametrize("precision", ["32-true", "bf16-mixed", "bf16-true"])
-def test_a_validation_that_a_kill_cuts_off_is_in_the_log_nevertheless(tmp_path, precision, steps):
-    """That of step 15, which has a checkpoint, but where it is the last step."""
+def test_a_validation_interrupted_by_a_kill_is_logged(tmp_path, precision, steps):
+    """Step 15 has a checkpoint, unless it is the last step."""
     contenders = {"vit": tiny_config(tmp_path)["contenders"]["vit"] | {"ema_half_life": None}}
     protocol = tiny_config(tmp_path)["protocol"] | {"budget": {"steps": steps}}
-    calm, killed = (
+    uninterrupted, killed = (
         tiny_config(tmp_path / name, contenders=contenders, protocol=protocol) for name in ("calm", "killed")
     )
-    for values in (calm, killed):
+    for values in (uninterrupted, killed):
         values["trainer"] |= {"precision": precision}
-    assert _in_child(calm) == 0
+    assert _in_child(uninterrupted) == 0
     assert _run_and_die(killed, step=15, hook="on_validation_batch_end") == -signal.SIGKILL
     assert _in_child(killed) == 0
     _assert_ends_alike(tmp_path, "vit")
 
 
 @pytest.mark.parametrize(("hook", "patience", "ends"), [("on_train_batch_start", 3, 20), ("on_validation_end", 2, 15)])
-def test_what_a_validation_told_a_callback_is_not_lost_by_a_kill_behind_it(tmp_path, hook, patience, ends):
+def test_callback_state_from_validation_survives_a_kill(tmp_path, hook, patience, ends):
     """The checkpoint of step 15 is older than the validation of step 15."""
     stopping = {"monitor": "val/accuracy", "mode": "max", "patience": patience, "min_delta": 2.0}
     contenders = {"resnet": tiny_config(tmp_path)["contenders"]["resnet"]}
-    calm, killed = (tiny_config(tmp_path / name, contenders=contenders) for name in ("calm", "killed"))
-    for values in (calm, killed):
+    uninterrupted, killed = (tiny_config(tmp_path / name, contenders=contenders) for name in ("calm", "killed"))
+    for values in (uninterrupted, killed):
         values["trainer"] |= {"callbacks": {"class_path": "EarlyStopping", "init_args": stopping}}
-    _run(calm)
+    _run(uninterrupted)
     breaker = {"class_path": "tests.workers.killer.RaiseAtStep", "init_args": {"step": 15, "hook": hook}}
     with pytest.raises(Interrupted):
         _run(killed | {"execution": killed["execution"] | {"passive_callbacks": [breaker]}})
@@ -126,17 +126,15 @@ def test_what_a_validation_told_a_callback_is_not_lost_by_a_kill_behind_it(tmp_p
 
 
 @pytest.mark.parametrize("precision", ["32-true", "64-true"])
-def test_a_run_that_is_asked_to_stop_ends_like_the_undisturbed_one_with_every_hook_of_its_callbacks(
-    tmp_path, precision
-):
+def test_a_stopped_run_resumes_bit_for_bit_with_every_callback_hook(tmp_path, precision):
     contenders = {"resnet": tiny_config(tmp_path)["contenders"]["resnet"]}
     protocol = tiny_config(tmp_path)["protocol"] | {"budget": {"steps": 7}}
-    calm, killed = (
+    uninterrupted, killed = (
         tiny_config(tmp_path / name, contenders=contenders, protocol=protocol) for name in ("calm", "killed")
     )
-    for values in (calm, killed):
+    for values in (uninterrupted, killed):
         values["trainer"] |= {"precision": precision, "callbacks": {"class_path": "tests.workers.killer.CountBatches"}}
-    _run(calm)
+    _run(uninterrupted)
     asking = {"class_path": "tests.workers.killer.AskToStop", "init_args": {"step": 4}}
     with pytest.raises(Interrupted):
         _run(killed | {"execution": killed["execution"] | {"passive_callbacks": [asking]}})
@@ -149,7 +147,7 @@ def test_a_run_that_is_asked_to_stop_ends_like_the_undisturbed_one_with_every_ho
 
 @pytest.mark.slow
 @pytest.mark.parametrize("contender", ["vit", "resnet"])
-def test_a_run_killed_at_ten_random_steps_ends_bit_for_bit_like_the_undisturbed_one(tmp_path, contender):
+def test_a_run_killed_at_ten_random_steps_resumes_bit_for_bit(tmp_path, contender):
     contenders = {contender: tiny_config(tmp_path)["contenders"][contender]}
     assert _in_child(tiny_config(tmp_path / "calm", contenders=contenders)) == 0
     values = tiny_config(tmp_path / "killed", contenders=contenders)
@@ -157,14 +155,14 @@ def test_a_run_killed_at_ten_random_steps_ends_bit_for_bit_like_the_undisturbed_
     deaths = 0
     for step in sorted(chance.sample(range(22), 10)):
         deaths += _run_and_die(values, step=step, hook=chance.choice(HOOKS)) == -signal.SIGKILL
-    assert deaths >= 8  # a hook that never comes again lets a run finish
+    assert deaths >= 8  # without a later call of the hook the run finishes
     assert _in_child(values) == 0
 
     _assert_ends_alike(tmp_path, contender)
 
 
 @pytest.mark.parametrize("moment", [(TestSetLog, "record"), (Run, "write_result")], ids=lambda moment: moment[1])
-def test_a_run_killed_behind_its_test_is_not_tested_again(tmp_path, moment):
+def test_a_run_killed_after_its_evaluation_is_not_evaluated_again(tmp_path, moment):
     values = tiny_config(tmp_path, protocol={"seeds": [3], "budget": {"steps": 2}, "batch_size": 14})
     values["contenders"].pop("vit")
     experiment = experiment_from_dict(values)
@@ -183,7 +181,7 @@ def _strike(*_, **__):
     raise KeyboardInterrupt
 
 
-def test_predictions_of_other_weights_are_tested_anew(tmp_path):
+def test_stored_predictions_of_other_weights_are_not_used(tmp_path):
     values = tiny_config(tmp_path, protocol={"seeds": [3], "budget": {"steps": 2}, "batch_size": 14})
     values["contenders"].pop("vit")
     run_quietly(experiment_from_dict(values))

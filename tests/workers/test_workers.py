@@ -1,4 +1,4 @@
-"""Whoever runs the cells, each is run once and ends with the same weights."""
+"""Any kind of worker executes each run once, with the same weights."""
 
 import importlib.util
 import io
@@ -37,7 +37,7 @@ HAS_RAY = importlib.util.find_spec("ray") is not None
 
 
 def _values(output, **executor) -> dict[str, Any]:
-    """Three contenders, one of which starts from another, and a process that is killed in the middle of a cell."""
+    """Three contenders, one of which starts from another, and a process that is killed during a run."""
     values = tiny_config(output)
     resnet = {**values["contenders"]["resnet"], "model": {"name": "resnet8", "width": 2}}
     values["contenders"] = {"later": {**resnet, "starts_from": "resnet"}, "resnet": resnet}
@@ -57,15 +57,15 @@ def _kills_once(values: dict[str, Any], mark: Path) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def calm(tmp_path_factory) -> dict[str, str]:
-    """The weights of every cell, run undisturbed in this process."""
+def uninterrupted(tmp_path_factory) -> dict[str, str]:
+    """The weights of every run without interruption in this process."""
     root = tmp_path_factory.mktemp("calm")
     run_quietly(experiment_from_dict(_values(root)))
     return _weights(root)
 
 
 @pytest.mark.slow
-def test_processes_share_the_cells_and_a_killed_one_is_replaced(tmp_path, calm):
+def test_processes_share_the_runs_and_a_killed_one_is_replaced(tmp_path, uninterrupted):
     values = _kills_once(_values(tmp_path, name="processes", workers=2), tmp_path / "struck")
     experiment = experiment_from_dict(values)
     with (tmp_path / "printed").open("w") as file:
@@ -74,16 +74,16 @@ def test_processes_share_the_cells_and_a_killed_one_is_replaced(tmp_path, calm):
     assert (tmp_path / "struck").exists()
     assert printed.count("a worker was lost (exit code -9)") == 1
     assert "4 of 4 done" in printed
-    assert _weights(tmp_path) == calm
-    ledger = next(tmp_path.glob("test-sets/*.jsonl")).read_text().splitlines()
-    assert len(ledger) == 4  # no cell was tested twice
+    assert _weights(tmp_path) == uninterrupted
+    test_set_log = next(tmp_path.glob("test-sets/*.jsonl")).read_text().splitlines()
+    assert len(test_set_log) == 4  # no run was evaluated twice
     stamps = {path: path.stat().st_mtime_ns for path in tmp_path.glob("tiny/cells/*/result.json")}
     run_experiment(experiment, console=Console(quiet=True))
     assert stamps == {path: path.stat().st_mtime_ns for path in tmp_path.glob("tiny/cells/*/result.json")}
 
 
 @pytest.mark.slow
-def test_a_script_that_trains_with_processes_needs_no_guard(tmp_path):
+def test_a_script_that_trains_with_processes_needs_no_main_guard(tmp_path):
     values = _values(tmp_path, name="processes", workers=2) | {
         "protocol": {**_values(tmp_path)["protocol"], "seeds": [3]}
     }
@@ -98,7 +98,7 @@ def test_a_script_that_trains_with_processes_needs_no_guard(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*tested 2 times")  # a kill may fall between the test and the result
-def test_a_command_with_processes_that_is_killed_goes_on_without_running_a_cell_twice(tmp_path, calm):
+def test_a_killed_command_with_processes_resumes_without_repeating_runs(tmp_path, uninterrupted):
     values = _values(tmp_path, name="processes", workers=2)
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(values))
     command = [sys.executable, str(ROOT / "train.py"), "--config", str(tmp_path / "config.yaml")]
@@ -112,13 +112,13 @@ def test_a_command_with_processes_that_is_killed_goes_on_without_running_a_cell_
     assert before
     run_experiment(experiment_from_dict(_values(tmp_path)), console=Console(quiet=True))
     assert before.items() <= {p: p.stat().st_mtime_ns for p in tmp_path.glob("tiny/cells/*/result.json")}.items()
-    assert _weights(tmp_path) == calm
+    assert _weights(tmp_path) == uninterrupted
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not HAS_RAY, reason="Ray is not installed")
-def test_a_ray_cluster_of_two_nodes_survives_the_death_of_a_worker(tmp_path, calm):
-    """In a program of its own: a cluster leaves threads and sockets behind."""
+def test_a_ray_cluster_of_two_nodes_survives_the_death_of_a_worker(tmp_path, uninterrupted):
+    """In a separate program, as a cluster leaves threads and sockets."""
     values = _kills_once(_values(tmp_path, name="ray", address="CLUSTER"), tmp_path / "struck")
     noting = {"class_path": "tests.workers.ray_cluster.NoteNode", "init_args": {"folder": str(tmp_path)}}
     values["execution"]["passive_callbacks"].append(noting)
@@ -129,11 +129,11 @@ def test_a_ray_cluster_of_two_nodes_survives_the_death_of_a_worker(tmp_path, cal
     assert (tmp_path / "struck").exists()
     assert done.stderr.count("a worker was lost (WorkerCrashedError)") == 1
     assert len(list(tmp_path.glob("*.node"))) == 2
-    assert _weights(tmp_path) == calm
+    assert _weights(tmp_path) == uninterrupted
 
 
 @pytest.mark.slow
-def test_tasks_of_the_documented_slurm_array_share_the_runs(tmp_path, calm):
+def test_tasks_of_the_documented_slurm_array_share_the_runs(tmp_path, uninterrupted):
     (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(_values(tmp_path)))
     program = tmp_path / "vit-vs-cnn"
     program.write_text(f'#!/bin/sh\nexec {sys.executable} -m vit_vs_cnn "$@"\n')
@@ -157,32 +157,32 @@ def test_tasks_of_the_documented_slurm_array_share_the_runs(tmp_path, calm):
     ]
     errors = [task.communicate()[1].decode() for task in tasks]
     assert [task.returncode for task in tasks] == [0, 0], errors
-    assert _weights(tmp_path) == calm
+    assert _weights(tmp_path) == uninterrupted
     (log,) = tmp_path.glob("test-sets/*.jsonl")
     assert len(log.read_text().splitlines()) == 4  # no run was evaluated twice
 
 
 class _Ray:
-    """Ray, as far as it is asked to begin a session."""
+    """A stand-in for Ray's start of a session."""
 
     def __init__(self, init):
         self.init = lambda **_: init()
 
 
-def test_a_ray_cluster_that_does_not_start_is_waited_for_until_a_limit(monkeypatch):
-    told, never = io.StringIO(), threading.Event()
+def test_waiting_for_a_ray_cluster_has_a_time_limit(monkeypatch):
+    console_output, never = io.StringIO(), threading.Event()
     monkeypatch.setattr(supervisor, "START_SECONDS", 0.1)
     with pytest.raises(InputError, match=r"executor.address local: a Ray cluster .* did not start within 0.1 s; see"):
-        supervisor._connect(_Ray(never.wait), "local", Console(file=told, width=500))
+        supervisor._connect(_Ray(never.wait), "local", Console(file=console_output, width=500))
     never.set()
-    assert "Waiting for a Ray cluster on this machine, for 0.1 s at most" in told.getvalue()
+    assert "Waiting for a Ray cluster on this machine, for 0.1 s at most" in console_output.getvalue()
     supervisor._connect(_Ray(lambda: None), "local", Console(quiet=True))
     with pytest.raises(InputError, match=r"executor.address auto: no connection to the Ray cluster at auto: nobody"):
         supervisor._connect(_Ray(lambda: (_ for _ in ()).throw(ConnectionError("nobody"))), "auto", Console(quiet=True))
 
 
 class _Stub(LocalProcesses):
-    """Workers that take cells in this process, and end as a script says."""
+    """Workers that execute runs in this process and end as scripted."""
 
     def __init__(self, script):
         self.size = 2
@@ -199,11 +199,11 @@ class _Stub(LocalProcesses):
 
     def collect_exits(self, seconds):
         request = self.queue.pop(0)
-        for cell in request.unfinished():
-            if isinstance(cell.start, Run) and not cell.start.is_finished:
+        for planned_run in request.unfinished():
+            if isinstance(planned_run.start, Run) and not planned_run.start.is_finished:
                 continue
-            self.taken.append(cell.name)
-            return [self.script(cell)]
+            self.taken.append(planned_run.name)
+            return [self.script(planned_run)]
         return [None]
 
     def stop(self):
@@ -223,18 +223,23 @@ class _View(LiveStatus):
 
 def _request(tmp_path, retries=2) -> WorkRequest:
     experiment = experiment_from_dict(_values(tmp_path))
-    cells = grid(experiment, ExperimentData(experiment.data), world_size=1)
-    return WorkRequest(cells, retries, folder=tmp_path)
+    runs = grid(experiment, ExperimentData(experiment.data), world_size=1)
+    return WorkRequest(runs, retries, folder=tmp_path)
 
 
-def _finish(cell):
-    place = {"contender": cell.contender, "train_size": cell.train_size, "seed": cell.seed, "run": cell.folder.name}
-    cell.folder.mkdir(parents=True, exist_ok=True)
-    cell.write_result(make_result(**place))
+def _finish(planned_run):
+    place = {
+        "contender": planned_run.contender,
+        "train_size": planned_run.train_size,
+        "seed": planned_run.seed,
+        "run": planned_run.folder.name,
+    }
+    planned_run.folder.mkdir(parents=True, exist_ok=True)
+    planned_run.write_result(make_result(**place))
     return RunState.FINISHED
 
 
-def test_each_run_but_the_last_is_followed_by_the_progress_of_the_experiment(tmp_path, monkeypatch):
+def test_progress_of_the_experiment_is_printed_after_each_run(tmp_path, monkeypatch):
     monkeypatch.setattr("vit_vs_cnn.workers.supervisor._take", lambda run, *_: _finish(run))
     request, output = _request(tmp_path), io.StringIO()
     take_runs(request, ExperimentData(request.runs[0].experiment.data), console=Console(file=output))
@@ -245,17 +250,20 @@ def test_each_run_but_the_last_is_followed_by_the_progress_of_the_experiment(tmp
     ]
 
 
-def test_a_lost_worker_is_replaced_and_workers_that_only_die_end_the_run(tmp_path):
+def test_lost_workers_are_replaced_up_to_a_limit(tmp_path):
     deaths = iter([True, False, False, False, False])
-    view, stub = _View(), _Stub(lambda cell: ProcessLost("signal 9") if next(deaths) else _finish(cell) and None)
+    view, stub = (
+        _View(),
+        _Stub(lambda planned_run: ProcessLost("signal 9") if next(deaths) else _finish(planned_run) and None),
+    )
     supervise(_request(tmp_path / "once"), stub, view)
     assert stub.taken.count("resnet-n120-s3") == 2
     assert view.notes == ["a worker was lost (signal 9); another one resumes its run"]
     with pytest.raises(InputError, match="executor: 9 workers ended without finishing a run, the last one: signal 9"):
-        supervise(_request(tmp_path / "always"), _Stub(lambda cell: ProcessLost("signal 9")), _View())
+        supervise(_request(tmp_path / "always"), _Stub(lambda planned_run: ProcessLost("signal 9")), _View())
 
 
-def test_a_run_that_keeps_losing_its_process_fails_and_so_does_what_starts_from_it(tmp_path, monkeypatch):
+def test_a_run_that_keeps_losing_its_process_fails_with_its_dependents(tmp_path, monkeypatch):
     request, attempts = _request(tmp_path), []
     first = request.runs[0]
 
@@ -288,16 +296,16 @@ def test_a_run_that_keeps_losing_its_process_fails_and_so_does_what_starts_from_
     [(10, [1, 2], 1, False), (20_000, [1, 2], 1, True), (20_000, [1], 1, False), (20_000, [1, 2], 2, False)],
     ids=["short", "long", "one cell", "no room"],
 )
-def test_auto_takes_processes_where_they_pay_off(tmp_path, monkeypatch, steps, seeds, threads, apart):
+def test_auto_uses_processes_if_they_are_faster(tmp_path, monkeypatch, steps, seeds, threads, apart):
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
     values = tiny_config(tmp_path)
     values["contenders"] = {"resnet": values["contenders"]["resnet"]}
     values["protocol"] |= {"budget": {"steps": steps}, "seeds": seeds, "threads": threads}
     experiment = experiment_from_dict(values)
     pool = ExperimentData(experiment.data)
-    cells = grid(experiment, pool, world_size=1)
+    runs = grid(experiment, pool, world_size=1)
     assert experiment.executor.name == "auto"
-    assert is_multiprocessing_faster(cells, pool) == apart
+    assert is_multiprocessing_faster(runs, pool) == apart
 
 
 @pytest.mark.parametrize(
@@ -310,7 +318,7 @@ def test_auto_takes_processes_where_they_pay_off(tmp_path, monkeypatch, steps, s
         ({"name": "ray", "resources": {"CPU": -1.0}}, "resources.CPU must be 0 or more, but is -1.0"),
     ],
 )
-def test_an_executor_that_cannot_be(tmp_path, executor, message):
+def test_an_impossible_executor_is_refused(tmp_path, executor, message):
     with pytest.raises(InputError) as caught:
         experiment_from_dict({**tiny_config(tmp_path), "executor": executor})
     assert message in str(caught.value)

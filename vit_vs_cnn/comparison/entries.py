@@ -177,7 +177,7 @@ def load_entries(
         raise InputError("the test images are not known; give at least one checkpoint or run of this package")
     data = _TestImages(root)
     first = _check_test_images(runs, data, open_test_set)
-    test = data.pool(first).test(first.cell.seed)
+    test = data.pool(first).test(first.run.seed)
     names = _name_rows([(runs[path], label) for path, label in sources if path in runs])
     groups = {group for _, group in names.values()}
     entries = []
@@ -246,8 +246,8 @@ class _TestImages:
         self._summarize_log = functools.cache(summarize_log)
 
     def pool(self, trained: TrainedNetwork) -> ExperimentData:
-        data = trained.cell.experiment.to_dict()["data"]
-        key = hash_settings({"data": data, "fingerprint": trained.cell.fingerprint})
+        data = trained.run.experiment.to_dict()["data"]
+        key = hash_settings({"data": data, "fingerprint": trained.run.fingerprint})
         if key not in self._pools:
             self._pools[key] = trained.pool(self._root)
         return self._pools[key]
@@ -256,15 +256,15 @@ class _TestImages:
         """The log in the folder of the run's experiment; of a file elsewhere, the log in its own folder."""
         experiment = experiment_folder(trained)
         folder = trained.path.parent if experiment is None else output_folder(experiment)
-        return TestSetLog(folder, self.pool(trained).test_set(trained.cell.seed))
+        return TestSetLog(folder, self.pool(trained).test_set(trained.run.seed))
 
     def objection(self, trained: TrainedNetwork) -> Obstacle | None:
         """Reason in the log against a conclusion on a network of an experiment, or None."""
         experiment = experiment_folder(trained)
         if experiment is None:
             return None
-        summary = self._summarize_log(experiment, self.pool(trained).test_set(trained.cell.seed))
-        return summary.find_obstacle(trained.cell.contender, trained.cell.experiment.name)
+        summary = self._summarize_log(experiment, self.pool(trained).test_set(trained.run.seed))
+        return summary.find_obstacle(trained.run.contender, trained.run.experiment.name)
 
 
 def experiment_folder(trained: TrainedNetwork) -> Path | None:
@@ -277,18 +277,18 @@ def _check_test_images(runs: dict[str, TrainedNetwork], data: _TestImages, open_
     """Check that all networks have the same test images, or folds of the same images. Gives the first network."""
     first = next(iter(runs.values()))
     for path, trained in runs.items():
-        if trained.cell.experiment.protocol.scored_on != "test" and not open_test_set:
+        if trained.run.experiment.protocol.scored_on != "test" and not open_test_set:
             raise InputError(
                 f"{path} is of an experiment that is scored on validation images, so that its test set stays unused; "
                 "--open-test-set evaluates it, which is logged"
             )
     pool = data.pool(first)
-    test = pool.test(first.cell.seed)
+    test = pool.test(first.run.seed)
     for path, trained in runs.items():
         _check_classes(trained, test, path, first.path)
         check_logits(trained.network, trained.image_shape, num_classes=test.num_classes, location=path)
         images = data.pool(trained)
-        if images.test_set(first.cell.seed) != pool.test_set(first.cell.seed):
+        if images.test_set(first.run.seed) != pool.test_set(first.run.seed):
             raise InputError(f"{first.path} and {trained.path} belong to different test images and cannot be compared")
     return first
 
@@ -321,20 +321,20 @@ def _name_rows(networks: Sequence[tuple[TrainedNetwork, str]]) -> dict[int, tupl
     """
     hashes, contenders = [], dict[str, set[str]]()
     for network, label in networks:
-        run = network.cell
+        run = network.run
         hashes.append((hash_settings(run_identity(_settings(run))), run.contender, _file_suffix(network), label))
         contenders.setdefault(label, set()).add(run.contender)
     for with_experiment, with_size in itertools.product((False, True), repeat=2):
         rows = []
         for network, label in networks:
-            run = network.cell
+            run = network.run
             start = label or (run.experiment.name if with_experiment else "")
             contender = run.contender if not label or len(contenders[label]) > 1 else ""
             size = f"-n{run.train_size}" if with_size else ""
             rows.append("/".join(filter(None, (start, contender))) + size + _file_suffix(network))
         if len({*rows}) == len({*hashes}) == len({*zip(rows, hashes, strict=True)}):
             pairs = zip(networks, rows, strict=True)
-            return {id(network): (f"{row}-s{network.cell.seed}", row) for (network, _), row in pairs}
+            return {id(network): (f"{row}-s{network.run.seed}", row) for (network, _), row in pairs}
     raise InputError("several recipes have the same name; name the rows by labels (LABEL=PATH)")
 
 
@@ -360,7 +360,7 @@ def _file_suffix(trained: TrainedNetwork) -> str:
 
 def _entry_of_run(trained: TrainedNetwork, names: tuple[str, str], data: _TestImages, path: str) -> ComparisonEntry:
     folder = trained.path.parents[1] if len(trained.path.parents) > 1 else trained.path.parent
-    run, pool = trained.cell, data.pool(trained)
+    run, pool = trained.run, data.pool(trained)
     is_in_its_folder = folder.name == run.folder.name and (folder / "result.json").exists()
     result = read_result(folder / "result.json") if is_in_its_folder else None
     test_hashes = pool.test_hashes(run.seed)

@@ -382,9 +382,9 @@ def _scored_images(
     trained: TrainedNetwork, root: Path | None, others: Sequence[TrainedNetwork]
 ) -> tuple[LabelledImages, str]:
     """The test images, or the validation images of an experiment whose test set is unused."""
-    pool, run = trained.pool(root), trained.cell
+    pool, run = trained.pool(root), trained.run
     for other in others:
-        if other.cell.fingerprint == run.fingerprint and pool.fold(other.cell.seed) != pool.fold(run.seed):
+        if other.run.fingerprint == run.fingerprint and pool.fold(other.run.seed) != pool.fold(run.seed):
             raise InputError(
                 f"{trained.name} and {other.name} are tested on different folds of the images; take networks of the "
                 "same seed, or name images (--images)"

@@ -88,7 +88,7 @@ def write_experiment_page(findings: Findings, target: Path | None = None) -> lis
         page.table(tables.duplicate_pairs_table(duplicates))
     page.heading("Runs")
     page.text(summarize_log(folder, results[0].test_set).text)
-    page.table(tables.runs_table(status.cells, results))
+    page.table(tables.runs_table(status.runs, results))
     _add_protocol(page, analysis, results, config, _protocol(config, findings))
     _add_links(page, audit=(folder / AUDIT_FOLDER / "index.html").exists())
     return _write(page, table_text([result.to_row() for result in results]), analysis, target or folder / "report")
@@ -223,7 +223,7 @@ def describe_unfinished_runs(status: ExperimentStatus) -> list[str]:
     failed, missing = status.count(RunState.FAILED), status.count(RunState.RUNNING) + status.count(RunState.WAITING)
     counts = [f"{failed} failed"] * bool(failed)
     counts += [f"{missing} {'is' if missing == 1 else 'are'} not finished"] * bool(missing)
-    return [f"Of {len(status.cells)} runs {' and '.join(counts)}. The report contains the others."] if counts else []
+    return [f"Of {len(status.runs)} runs {' and '.join(counts)}. The report contains the others."] if counts else []
 
 
 def _protocol(config: Mapping[str, Any], findings: Findings) -> dict[str, Cell]:

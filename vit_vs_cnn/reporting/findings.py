@@ -96,7 +96,7 @@ class Findings(CommandResult):
     def to_dict(self) -> dict[str, Any]:
         return {
             "answer": self.answer,
-            "cells": [result.to_row() for result in self.results],
+            "runs": [result.to_row() for result in self.results],
             "written": [str(path) for path in self.written],
         }
 

@@ -65,12 +65,12 @@ class ExperimentStatus:
     """State of all runs of the last command in a folder."""
 
     name: str
-    cells: list[RunStatus]
+    runs: list[RunStatus]
     seconds_left: float | None
 
     def count(self, state: RunState) -> int:
         """Number of runs in a state."""
-        return sum(run.state == state for run in self.cells)
+        return sum(run.state == state for run in self.runs)
 
     def __repr__(self) -> str:
         return "\n".join([*status_lines(self), f"{self.name}: {status_line(self)}"])
@@ -157,7 +157,7 @@ def seconds_left(runs: Sequence[RunStatus], *, workers: int) -> float | None:
 
 def status_line(status: ExperimentStatus) -> str:
     """``3 of 12 done, 2 running, 1 failed, 6 waiting; about 4 min left``; ``finishing`` for less than a second."""
-    counts = [f"{status.count(RunState.FINISHED)} of {len(status.cells)} done"]
+    counts = [f"{status.count(RunState.FINISHED)} of {len(status.runs)} done"]
     unfinished = (RunState.RUNNING, RunState.FAILED, RunState.WAITING)
     counts += [f"{status.count(state)} {state}" for state in unfinished if status.count(state)]
     seconds = status.seconds_left
@@ -170,8 +170,8 @@ def status_line(status: ExperimentStatus) -> str:
 
 def status_lines(status: ExperimentStatus, *, states: tuple[RunState, ...] = STATES) -> list[str]:
     """One line for each run in some states, below a heading."""
-    rows = [("cell", "state", "step", "")]
-    for run in status.cells:
+    rows = [("run", "state", "step", "")]
+    for run in status.runs:
         if run.state in states:
             steps = "" if run.step is None else f"{run.step}/{run.steps or '?'}"
             rows.append((run.name, run.state, steps, describe_run(run)))
@@ -219,7 +219,7 @@ class LiveStatus:
     @contextmanager
     def shown(self) -> Iterator[None]:
         """Show the view during the block."""
-        before = read_status(self.folder).cells
+        before = read_status(self.folder).runs
         self._ended = {run.folder for run in before if run.state in ENDED_STATES}
         if done := sum(run.state is RunState.FINISHED for run in before):
             self.console.print(f"{done:,} of {format_count(len(before), 'run')} finished before", soft_wrap=True)
@@ -244,7 +244,7 @@ class LiveStatus:
         self._refreshed = time.monotonic()
         status = read_status(self.folder)
         ended: list[str] = []
-        for run in status.cells:
+        for run in status.runs:
             if run.state not in ENDED_STATES:
                 self._ended.discard(run.folder)  # failed before, and is repeated
             elif run.folder not in self._ended:
@@ -254,6 +254,6 @@ class LiveStatus:
         if ended:  # the last line has the counts
             self.note("\n".join([*ended[:-1], f"{ended[-1]}  ({status_line(status)})"]))
         if self._live is not None:
-            bar = ProgressBar(total=len(status.cells), completed=status.count(RunState.FINISHED), width=60)
+            bar = ProgressBar(total=len(status.runs), completed=status.count(RunState.FINISHED), width=60)
             running = Text("\n".join(status_lines(status, states=(RunState.RUNNING, RunState.FAILED))))
             self._live.update(Group(Text(status_line(status)), bar, running), refresh=True)

@@ -220,10 +220,10 @@ class TrainedNetwork:
     def metadata(self) -> dict[str, Any]:
         """Plain values to save with this network or a converted one. Raises InputError: no run trained it."""
         hashes = self.training_hashes.to_dict()
-        return {**asdict(self.about), "origin": self.cell.to_dict(), CHECKPOINT_KEY_TRAINING_HASHES: hashes}
+        return {**asdict(self.about), "origin": self.run.to_dict(), CHECKPOINT_KEY_TRAINING_HASHES: hashes}
 
     @property
-    def cell(self) -> Run:
+    def run(self) -> Run:
         """The run that trained it. Raises InputError: no run of this package did."""
         if self.origin is None:
             raise InputError(
@@ -317,7 +317,7 @@ class TrainedNetwork:
         Raises:
             InputError: missing images, or others than in training.
         """
-        run = self.cell
+        run = self.run
         data = run.experiment.data
         data = replace(  # a file does not decide what to download or where to write
             data,
@@ -366,8 +366,8 @@ def open_network(
     if classes_from is not None:
         raise InputError(f"{place} has its own classes and image size; --classes-from is for models of timm only")
     network = _open_run(_choose_run(path, contender) if (path / "grid.json").exists() else path, trust)
-    if contender not in (None, network.cell.contender):
-        raise InputError(f"{place} is of contender {network.cell.contender!r}, not of {contender!r}")
+    if contender not in (None, network.run.contender):
+        raise InputError(f"{place} is of contender {network.run.contender!r}, not of {contender!r}")
     return network
 
 

@@ -20,7 +20,7 @@ def random_kernel(*, size=3, groups=1, outputs=6, channels=4, seed=0) -> torch.T
 
 
 @pytest.mark.parametrize("num_heads", [1, 2, 4, 6])
-def test_error_is_that_of_the_kernel_and_not_below_the_singular_values(num_heads):
+def test_kernel_error_is_not_below_the_bound_of_the_singular_values(num_heads):
     kernel = random_kernel()
     fit = fit_heads(kernel, grid(3), num_heads)
     weights = position_scores(fit.centers, fit.log_sharpness, grid(3)).softmax(-1)
@@ -29,7 +29,7 @@ def test_error_is_that_of_the_kernel_and_not_below_the_singular_values(num_heads
     assert rank_bound(kernel, num_heads) - 1e-9 <= fit.error <= rank_bound(kernel, num_heads) + 0.12
 
 
-def test_bound_is_the_best_approximation_of_that_rank():
+def test_bound_is_the_error_of_the_best_approximation_of_that_rank():
     kernel = random_kernel()
     left, sizes, right = np.linalg.svd(kernel.flatten(1).numpy())
     best = left[:, :3] * sizes[:3] @ right[:3]
@@ -38,7 +38,7 @@ def test_bound_is_the_best_approximation_of_that_rank():
     assert rank_bound(kernel, 9) == 0
 
 
-def test_one_head_recovers_a_blur_away_from_the_middle():
+def test_one_head_recovers_an_off_center_blur():
     center, sharpness = torch.tensor([[0.5, -1.0]]).double(), torch.tensor([0.4]).double().log()
     matrix = torch.randn(1, 1, 5, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     weights = position_scores(center, sharpness, grid(5)).softmax(-1)
@@ -77,7 +77,7 @@ def test_matrices_with_moments_solve_the_least_squares_problem_of_the_outputs(gr
 
 @pytest.mark.parametrize("window_size", [None, 5])
 @pytest.mark.parametrize("options", [{}, {"stride": 2, "padding": 1}, {"groups": 2, "dilation": 2, "padding": 2}])
-def test_a_head_for_each_offset_is_the_convolution(options, window_size):
+def test_one_head_for_each_offset_equals_the_convolution(options, window_size):
     conv = nn.Conv2d(4, 6, 3, **options).double()
     images = torch.randn(2, 4, 9, 11, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     attention = conv2d_to_attention(conv, num_heads=9, window_size=window_size)
@@ -85,7 +85,7 @@ def test_a_head_for_each_offset_is_the_convolution(options, window_size):
     torch.testing.assert_close(attention(images), conv(images), atol=tolerance, rtol=0)
 
 
-def test_positions_are_trained_and_are_no_more_than_the_window_has():
+def test_positions_are_trained_and_at_most_as_many_as_offsets_of_the_window():
     layer = ConvolutionalAttention(3, 5, 3, padding=1, num_heads=20)
     assert layer.num_heads == 9
     assert ConvolutionalAttention(3, 5, 1, num_heads=4).num_heads == 1

@@ -38,7 +38,7 @@ def blur(tokens, alpha):
 
 
 @pytest.mark.parametrize("alpha", [0.5, 1.0, 2.0, 4.0])
-def test_heads_that_are_not_sharp_convolve_the_blurred_padded_image(alpha):
+def test_blunt_heads_convolve_the_blurred_padded_image(alpha):
     conv = convolution(padding=1)
     x = images()
     expected = F.conv2d(blur(F.pad(x, (1, 1, 1, 1)), alpha), conv.weight, conv.bias)
@@ -47,7 +47,7 @@ def test_heads_that_are_not_sharp_convolve_the_blurred_padded_image(alpha):
 
 @pytest.mark.parametrize("beta", [1.0, 5.0, 10.0, 20.0, math.inf])
 @pytest.mark.parametrize("window_size", [3, 5])
-def test_windows_that_are_not_sharp_have_their_closed_form(beta, window_size):
+def test_blunt_windows_equal_their_closed_form(beta, window_size):
     conv = convolution(padding=1, bias=False)
     attention = conv2d_to_attention(conv, sharpness=beta, window_size=window_size)
     x = images().requires_grad_()
@@ -62,7 +62,7 @@ def test_windows_that_are_not_sharp_have_their_closed_form(beta, window_size):
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_the_gradient_is_the_convolutions_and_the_weights_do_not_look_at_the_content(form):
+def test_gradients_equal_those_of_the_convolution_and_weights_do_not_depend_on_content(form):
     conv = convolution(padding=1, stride=(1, 2))
     attention, x = conv2d_to_attention(conv, form=form), images().requires_grad_()
     direction = torch.randn_like(conv(x))
@@ -75,10 +75,10 @@ def test_the_gradient_is_the_convolutions_and_the_weights_do_not_look_at_the_con
 
 @pytest.mark.parametrize("head_dim", [1, 3, 5])
 @pytest.mark.parametrize("groups", [1, 2])
-def test_narrow_heads_miss_the_tail_of_the_singular_values(head_dim, groups):
+def test_error_of_narrow_heads_is_the_tail_of_the_singular_values(head_dim, groups):
     conv = convolution(channels=6 * groups, filters=5 * groups, padding=1, groups=groups, bias=False)
     attention = conv2d_to_attention(conv, head_dim=head_dim)
-    # The kernel that the layer computes: its answer to an image of one pixel.
+    # The kernel of the layer: its output for an image with a single nonzero pixel.
     probe = torch.eye(6 * groups, dtype=torch.float64)[:, :, None, None]
     kernel = attention(F.pad(probe, (1, 1, 1, 1))).flip(2, 3).movedim(0, 1)
     full = conv(F.pad(probe, (1, 1, 1, 1))).flip(2, 3).movedim(0, 1)
@@ -89,12 +89,12 @@ def test_narrow_heads_miss_the_tail_of_the_singular_values(head_dim, groups):
     assert share == pytest.approx((tail / conv.weight.square().sum()).item(), abs=1e-10)
 
 
-# Whatever torch's convolution can do.
+# All options of torch's convolution.
 
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("padding", [0, 2, (2, 1), (0, 3), "same", "valid"])
-def test_it_is_torchs_convolution_of_every_padding_stride_dilation_and_group(form, padding):
+def test_every_padding_stride_dilation_and_group_equals_torchs_convolution(form, padding):
     geometries = [(1, 2, 1), (3, 1, 1), ((2, 3), (2, 1), 1), (3, (1, 3), (2, 1)), ((5, 2), 1, (1, 3))]
     for kernel_size, stride, dilation in geometries:
         if padding == "same" and (stride != 1 or kernel_size == (5, 2)):  # not allowed, or torch warns that it copies
@@ -109,7 +109,7 @@ def test_it_is_torchs_convolution_of_every_padding_stride_dilation_and_group(for
 
 
 def layers(**options):
-    """Layers of every kind whose weights can be asked for, on images of ROWS x COLS."""
+    """Layers of every kind that return weights, for images of ROWS x COLS."""
     for padding, stride, dilation in [(1, 1, 1), ((0, 2), (2, 1), 1), (2, 1, (1, 2)), (0, 2, 2)]:
         geometry = {"padding": padding, "stride": stride, "dilation": dilation}
         yield ConvolutionalAttention(CHANNELS, FILTERS, (3, 2), **geometry, **options).double()
@@ -124,7 +124,7 @@ def layers(**options):
         {"form": "window", "released": True, "head_dim": 3},
     ],
 )
-def test_weights_are_those_that_made_the_output(options):
+def test_returned_weights_give_the_output(options):
     for layer in layers(**options):
         if layer.released:
             nn.init.normal_(layer.key_weight)
@@ -147,7 +147,7 @@ def test_weights_are_those_that_made_the_output(options):
 
 
 @pytest.mark.parametrize(("window_size", "sharpness"), [(None, 1.0), (5, 5.0), ((3, 7), 3.0), (None, 5.0)])
-def test_released_windows_start_as_the_convolution(window_size, sharpness):
+def test_trainable_windows_start_as_the_convolution(window_size, sharpness):
     conv = convolution(padding=1, stride=(1, 2))
     released = conv2d_to_attention(conv, released=True, window_size=window_size, sharpness=sharpness)
     x = images()
@@ -156,7 +156,7 @@ def test_released_windows_start_as_the_convolution(window_size, sharpness):
 
 
 @pytest.mark.parametrize("options", [{}, {"window_size": 5}, {"head_dim": 3}])
-def test_every_parameter_of_a_released_layer_is_reached_by_its_gradient(options):
+def test_every_parameter_of_a_trainable_layer_gets_a_gradient(options):
     layer = conv2d_to_attention(convolution(padding=1), released=True, sharpness=2.0, **options)
     x = images()
     layer(x).square().sum().backward()
@@ -206,7 +206,7 @@ def test_tiles_equal_the_equation_in_outputs_and_gradients(kernel_size):
 
 
 @pytest.mark.parametrize("released", [True, False])
-def test_chunks_of_images_give_the_same(monkeypatch, released):
+def test_chunks_of_images_give_the_same_output(monkeypatch, released):
     layer = ConvolutionalAttention(CHANNELS, FILTERS, 3, padding=1, released=released).double()
     x = images().requires_grad_()
     results = []
@@ -220,7 +220,7 @@ def test_chunks_of_images_give_the_same(monkeypatch, released):
         assert_equal(parts, whole, 1e-11)
 
 
-def test_autocast_reaches_a_released_layer():
+def test_autocast_applies_to_a_trainable_layer():
     layer = ConvolutionalAttention(CHANNELS, FILTERS, 3, padding=1, released=True)
     x = images(dtype=torch.float32)
     with torch.autocast("cpu", torch.bfloat16):
@@ -248,12 +248,12 @@ def test_autocast_reaches_a_released_layer():
         ({"padding": (1, 1, 1)}, r"padding must be a number or \(rows, cols\), but is \(1, 1, 1\)"),
     ],
 )
-def test_what_cannot_be_built_says_which_argument_and_why(options, message):
+def test_invalid_arguments_are_named_with_the_reason(options, message):
     with pytest.raises(ValueError, match=message):
         ConvolutionalAttention(CHANNELS, FILTERS, 3, **options)
 
 
-def test_images_that_do_not_fit_are_refused():
+def test_images_of_a_wrong_shape_are_refused():
     layer = ConvolutionalAttention(CHANNELS, FILTERS, 3)
     with pytest.raises(ValueError, match="in_channels=5 channels, but have 3"):
         layer(images(channels=3, dtype=torch.float32))
@@ -261,7 +261,7 @@ def test_images_that_do_not_fit_are_refused():
         layer(images(rows=2, dtype=torch.float32))
 
 
-def test_what_does_not_convolve_as_torch_does_is_refused():
+def test_convolutions_unlike_torchs_are_refused():
     class Odd(nn.Conv2d):
         def forward(self, x):
             return -super().forward(x)

@@ -44,7 +44,7 @@ def test_windows_equal_the_masked_product_in_outputs_and_gradients(grid_size, cu
     torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-10)
 
 
-def test_unshifted_windows_are_attention_in_each_by_itself():
+def test_unshifted_windows_are_attention_within_each_window():
     tensors = inputs(6 * 4)
     output, _ = block_attention(*tensors, grid_size=(6, 4), window_size=(3, 2))
     output = output.unflatten(2, (6, 4))
@@ -84,6 +84,6 @@ def test_a_layer_without_prefix_tokens_is_the_function_and_prefix_tokens_attend_
         ({"grid_size": (3, 4)}, r"12 tokens for grid_size=\(3, 4\), but have 15"),
     ],
 )
-def test_what_does_not_fit_says_which_argument_and_why(options, message):
+def test_wrong_shapes_are_named_with_the_reason(options, message):
     with pytest.raises(ValueError, match=message):
         block_attention(*inputs(15), **({"grid_size": (3, 5), "window_size": 2} | options))

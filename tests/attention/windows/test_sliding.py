@@ -17,7 +17,7 @@ BOUNDARIES = ["mask", "zero"]
 GRIDS = [(17, 13), (3, 5), (1, 11), (71, 1)]
 WINDOWS = [1, 3, 4, (5, 2), (7, 11), 37]
 
-#: For each way to compute it, the number of tokens up to which all scores are computed, and the kept bytes of weights.
+#: For each method, the number of tokens up to which all scores are computed, and the bytes of stored weights.
 PATHS = {"dense": (10**9, 0), "tiles": (0, 0), "tiles with kept weights": (0, 10**9)}
 
 
@@ -42,7 +42,7 @@ def inputs(tokens, heads=HEADS, batch=BATCH):
 
 
 def masking_bias(grid_size, window_size):
-    """A bias whose first head masks all but one offset, and whose second masks every offset."""
+    """A bias that masks all offsets but one in the first head, and every offset in the second."""
     bias = torch.randn(HEADS, *make_neighbourhood(grid_size, window_size).window_size, dtype=torch.float64)
     bias[0].view(-1)[1:] = -torch.inf
     bias[1] = -torch.inf
@@ -62,7 +62,7 @@ LARGER = [((3, 5), (7, 11), boundary, True) for boundary in BOUNDARIES]
 
 @pytest.mark.parametrize("case", [*pairwise(*AXES, allowed=fits), *LARGER], ids=str)
 def test_all_paths_equal_the_reference(monkeypatch, case):
-    """Outputs, weights and gradients, those of the bias among them."""
+    """Outputs, weights, and gradients including those of the bias."""
     grid_size, window_size, boundary, biased = case
     tensors = inputs(math.prod(grid_size))
     bias = masking_bias(grid_size, window_size) if biased else None
@@ -108,7 +108,7 @@ def test_mask_equals_torchs_attention_under_the_mask_of_the_window(path):
 
 
 @pytest.mark.parametrize("kernel_size", [(3, 3), (5, 3)])
-def test_heads_that_see_one_place_make_a_convolution(path, kernel_size):
+def test_heads_that_attend_to_one_position_make_a_convolution(path, kernel_size):
     """A head per offset, its value map the kernel's at that offset."""
     rows, cols, channels, filters = 11, 7, 4, 6
     y, x = kernel_size
@@ -144,7 +144,7 @@ def test_zero_boundary_has_the_closed_form_of_window_attention(path, beta):
     assert torch.autograd.grad(output.sum(), bias)[0].isfinite().all()
 
 
-def test_autocast_reaches_all_paths(path):
+def test_autocast_applies_to_all_paths(path):
     tensors = [tensor.detach().float().requires_grad_() for tensor in inputs(17 * 13)]
     with torch.autocast("cpu", torch.bfloat16):
         output = local_attention(*tensors, grid_size=(17, 13), window_size=5)
@@ -193,7 +193,7 @@ def test_a_layer_without_prefix_tokens_is_the_function_and_prefix_tokens_attend_
         ({"bias": torch.zeros(HEADS, 5, 5)}, r"\(3, 3, 3\), but is \(3, 5, 5\)"),
     ],
 )
-def test_what_does_not_fit_says_which_argument_and_why(options, message):
+def test_wrong_shapes_are_named_with_the_reason(options, message):
     with pytest.raises(ValueError, match=message):
         local_attention(*inputs(15), **({"grid_size": (3, 5), "window_size": 3} | options))
 
@@ -205,7 +205,7 @@ def test_a_layer_refuses_another_number_of_tokens():
         layer(*inputs(16))
 
 
-def test_tiles_are_taken_from_576_tokens_on(monkeypatch):
+def test_tiles_are_used_from_576_tokens_on(monkeypatch):
     monkeypatch.setattr(sliding, "tiled_attention", None)
     local_attention(*inputs(23 * 25), grid_size=(23, 25), window_size=3)
     with pytest.raises(TypeError):
@@ -213,7 +213,7 @@ def test_tiles_are_taken_from_576_tokens_on(monkeypatch):
 
 
 def test_tiles_train_where_autocast_makes_softmax_single_precision(monkeypatch):
-    """As CUDA's does; a processor's leaves it, so its rule is put in here."""
+    """CUDA's autocast computes softmax in single precision. That of a CPU does not, so its rule is patched in here."""
     softmax = torch.Tensor.softmax
     take("tiles", monkeypatch)
     monkeypatch.setattr(
@@ -229,15 +229,15 @@ def test_tiles_train_where_autocast_makes_softmax_single_precision(monkeypatch):
 
 
 @pytest.mark.parametrize(("grid_size", "window_size"), [((7, 9), 3), ((7, 9), 4), ((24, 25), 3)])
-def test_tables_that_inference_or_an_exported_program_made_serve_training(grid_size, window_size):
-    """Tables are cached: for each of these grids and windows they are made for the first time here."""
+def test_tables_cached_by_inference_or_export_work_in_training(grid_size, window_size):
+    """Tables are cached, so these grids and windows occur in no other test."""
     layer = SlidingWindow(grid_size, window_size)
 
     class Network(torch.nn.Module):
         def forward(self, queries, keys, values):
             return layer(queries, keys, values)[0]
 
-    # Of one width, so that torch takes the fused kernel, which saves the mask for its backward pass.
+    # Of equal width, so that torch uses the fused kernel, which saves the mask for its backward pass.
     tensors = [torch.randn(1, HEADS, math.prod(grid_size), DIM, requires_grad=True) for _ in range(3)]
     expected, _ = local_attention_reference(*tensors, grid_size=grid_size, window_size=window_size)
     program = torch.export.export(Network(), tuple(tensors))

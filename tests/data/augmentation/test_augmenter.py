@@ -1,4 +1,4 @@
-"""The whole pipeline: a pure function of its draws, the same for one image as for a batch."""
+"""The augmentation pipeline is a pure function of its random numbers, for single images and batches."""
 
 import random
 
@@ -6,11 +6,20 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from scipy.stats import beta, kstest
 from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as TF
 
 from vit_vs_cnn.data.augmentation.augmenter import Augmentation, Augmenter, CustomTransform
-from vit_vs_cnn.data.augmentation.geometry import crop_and_resize, resized_crop_boxes
+from vit_vs_cnn.data.augmentation.geometry import (
+    beta_quantiles,
+    crop_and_resize,
+    erasing_boxes,
+    mix_images,
+    mix_labels,
+    mixing_plan,
+    resized_crop_boxes,
+)
 from vit_vs_cnn.errors import InputError
 
 SIZE = (29, 23)
@@ -37,7 +46,7 @@ def labels():
     return torch.randint(0, 10, (53,), generator=generator(9))
 
 
-def test_with_everything_off_only_normalises(images, labels):
+def test_without_augmentation_images_are_only_normalized(images, labels):
     augment = augmenter(**NOTHING)
     result, targets = augment(images, labels, augment.draw(53, generator()))
     mean, std = (torch.tensor(values)[:, None, None] for values in (MEAN, STD))
@@ -58,7 +67,7 @@ def test_defaults_equal_torchvision_crop_flip_normalise(images, labels):
 
 
 @pytest.mark.parametrize("config", [{}, EVERYTHING, {"policy": "trivialaugment"}], ids=["plain", "all", "trivial"])
-def test_same_draws_give_the_same_batch_and_leave_the_images(config, images, labels):
+def test_equal_random_numbers_give_equal_batches_and_leave_the_images(config, images, labels):
     augment, before = augmenter(**config), images.clone()
     draws = augment.draw(53, generator())
     first, second = augment(images, labels, draws), augmenter(**config)(images, labels, draws)
@@ -108,9 +117,9 @@ def test_gpu_gives_the_same_batch_as_the_cpu(images, labels):
 
 @pytest.fixture
 def tall():
-    """Images of 19 x 11 that are smooth enough for filters to tell apart."""
-    drawn = torch.rand(23, 3, 5, 4, generator=generator())
-    return (F.interpolate(drawn, (19, 11), mode="bicubic").clamp(0, 1) * 255).round().byte()
+    """Images of 19 x 11 pixels, smooth enough to distinguish interpolation filters."""
+    coarse = torch.rand(23, 3, 5, 4, generator=generator())
+    return (F.interpolate(coarse, (19, 11), mode="bicubic").clamp(0, 1) * 255).round().byte()
 
 
 def _boxes(count, area=(0.08, 1.0)):
@@ -128,7 +137,7 @@ def test_resized_crops_are_torchvisions(tall):
         assert (one - exact[0]).abs().max() <= 0.5 + 1e-3
 
 
-def test_parts_have_the_areas_and_ratios_that_are_asked_for():
+def test_crops_have_the_requested_areas_and_ratios():
     top, bottom, left, right = _boxes(20_000, (0.3, 0.5))
     assert (top >= 0).all() and (bottom <= 19).all() and (left >= 0).all() and (right <= 11).all()
     areas = (bottom - top) * (right - left) / (19 * 11)
@@ -137,7 +146,7 @@ def test_parts_have_the_areas_and_ratios_that_are_asked_for():
 
 
 class GlobalNoise:
-    """Draws from all generators that there are."""
+    """Uses all global random generators."""
 
     def __call__(self, image):
         noise = torch.rand(()) + random.random() + np.random.rand()
@@ -145,7 +154,7 @@ class GlobalNoise:
 
 
 @pytest.mark.parametrize("transform", [GlobalNoise(), v2.RandomRotation(30), v2.ElasticTransform(sigma=0.9)])
-def test_a_transform_of_ones_own_is_drawn_for_each_image_alone(tall, transform):
+def test_a_custom_transform_has_random_numbers_for_each_image(tall, transform):
     hook = CustomTransform(transform, "mine")
     states = torch.get_rng_state(), np.random.get_state()[1].copy()
     together = hook(tall, range(100, 123))
@@ -158,13 +167,51 @@ def test_a_transform_of_ones_own_is_drawn_for_each_image_alone(tall, transform):
 
 
 @pytest.mark.parametrize(
-    ("transform", "says"),
+    ("transform", "message"),
     [
         (lambda image: image.float(), r"gives torch\.float32 \(3, 19, 11\) for an image of torch\.uint8"),
         (lambda image: image[:, 1:], r"gives torch\.uint8 \(3, 18, 11\)"),
         (lambda image: 1 // 0, "ZeroDivisionError"),
     ],
 )
-def test_a_transform_that_gives_something_else_is_refused(tall, transform, says):
-    with pytest.raises(InputError, match=says):
+def test_a_transform_with_another_output_is_refused(tall, transform, message):
+    with pytest.raises(InputError, match=message):
         CustomTransform(transform, "mine")(tall, range(23))
+
+
+def uniform(rows, count):
+    return torch.rand(rows, count, dtype=torch.float64, generator=torch.Generator().manual_seed(4))
+
+
+@pytest.mark.parametrize("alpha", [0.2, 1.0, 3.0])
+def test_quantiles_follow_the_beta_distribution(alpha):
+    assert kstest(beta_quantiles(uniform(1, 4999)[0], alpha).numpy(), beta(alpha, alpha).cdf).pvalue > 0.01
+
+
+@pytest.mark.parametrize(("mixup", "cutmix"), [(0.8, 0.0), (0.0, 1.0), (0.8, 1.0)])
+def test_label_shares_are_the_pixel_shares(mixup, cutmix):
+    # Images of ones and zeros in turn: the mean of a mixed image is the share of its ones.
+    images = torch.zeros(10, 5, *SIZE)
+    images[::2] = 1
+    labels = torch.arange(10) % 2
+    plan = mixing_plan(uniform(5, 10), mixup, cutmix, SIZE).float()
+    targets = mix_labels(labels, plan, 2)
+    torch.testing.assert_close(mix_images(images, plan).mean(dim=(1, 2, 3)), targets[:, 0])
+    torch.testing.assert_close(targets.sum(1), torch.ones(10))
+
+
+def test_each_image_gets_mixup_or_cutmix_with_probability_one_half():
+    plan = mixing_plan(uniform(5, 9999), 0.8, 1.0, SIZE)
+    boxed, blended = (plan[1] > plan[0]) & (plan[3] > plan[2]), plan[4] > 0
+    assert not (boxed & blended).any()
+    assert abs(blended.double().mean() - 0.5) < 0.02
+
+
+def test_erased_area_and_ratio_keep_their_ranges():
+    top, bottom, left, right = erasing_boxes(uniform(5, 9999), 1.0, (997, 991))
+    area = (bottom - top) * (right - left) / (997 * 991)
+    ratio = (bottom - top) / (right - left)
+    assert (top >= 0).all() and (bottom <= 997).all() and (left >= 0).all() and (right <= 991).all()
+    assert area.min() > 0.019 and area.max() < 0.331
+    assert ratio.min() > 0.29 and ratio.max() < 3.32
+    assert abs(area.mean() - (0.02 + 0.33) / 2) < 0.005

@@ -1,22 +1,17 @@
-"""RandAugment and TrivialAugmentWide beside torchvision's."""
+"""RandAugment and TrivialAugmentWide compared with torchvision."""
 
 import pytest
 import torch
 from torchvision.transforms import v2
 
-from vit_vs_cnn.data.augmentation.policy import (
-    NUM_BINS,
-    OPERATIONS,
-    apply_operations,
-    make_policy_table,
-)
+from vit_vs_cnn.data.augmentation.policy import NUM_BINS, OPERATIONS, apply_operations, make_policy_table
 
 REFERENCES = {"randaugment": v2.RandAugment(), "trivialaugment": v2.TrivialAugmentWide()}
 BINS = [0, 1, 4, 9, 15, 18, 20, 23, 27, 30]
 
 
 def torchvision_result(policy, image, operation, position, sign):
-    """What torchvision's transform does once it has drawn this operation, bin and sign."""
+    """torchvision's transform with a given operation, bin and sign."""
     transform = REFERENCES[policy]
     steps, signed = transform._AUGMENTATION_SPACE[operation]
     magnitudes = steps(NUM_BINS, *image.shape[-2:])
@@ -27,7 +22,7 @@ def torchvision_result(policy, image, operation, position, sign):
 
 
 def our_results(table, image, operation):
-    """All bins and signs at once."""
+    """All bins and signs in one batch."""
     entries = torch.arange(2 * len(BINS)) + 2 * len(BINS) * OPERATIONS.index(operation)
     counts = [len(entries) if name == operation else 0 for name in OPERATIONS]
     images = image.repeat(len(entries), 1, 1, 1)
@@ -67,7 +62,7 @@ def test_bins_and_signs_equal_torchvision(policy, operation, channels, tables):
         assert difference.max() == 0
 
 
-def test_fractional_magnitude_lies_between_its_neighbours():
+def test_fractional_magnitude_is_between_its_neighbours():
     lower, middle, upper = (make_policy_table("randaugment", [bins], (31, 37)).levels for bins in (9.0, 9.5, 10.0))
     brightness = 2 * OPERATIONS.index("Brightness")
     torch.testing.assert_close(middle[brightness], (lower[brightness] + upper[brightness]) / 2)

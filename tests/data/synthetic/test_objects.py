@@ -1,4 +1,4 @@
-"""The embedded images: the same bits everywhere, two cues that move apart, masks where the object is."""
+"""Synthetic images: the same pixels on every machine, two independent cues, and masks of the objects."""
 
 import dataclasses
 import hashlib
@@ -34,37 +34,37 @@ def test_generator_gives_the_published_outputs_of_splitmix64():
 
 def test_pixels_masks_and_labels_are_pinned():
     # The same bits on every machine: a change of the drawing must be a decision, since recorded results rest on it.
-    drawn = render_objects(13, seed=11, image_size=(29, 37), texture_agreement=0.5)
+    scenes = render_objects(13, seed=11, image_size=(29, 37), texture_agreement=0.5)
     digest = hashlib.sha256()
-    for tensor in (drawn.images.images, drawn.images.masks, drawn.images.labels, drawn.shapes, drawn.textures):
+    for tensor in (scenes.images.images, scenes.images.masks, scenes.images.labels, scenes.shapes, scenes.textures):
         digest.update(tensor.numpy().tobytes())
     assert digest.hexdigest()[:16] == "fe1047b393da1bb4"
 
 
-def test_draw_may_begin_anywhere(draw):
+def test_images_can_be_generated_from_any_index(draw):
     part = render_objects(19, seed=0, start=53).images
     assert torch.equal(part.images, draw.images.images[53:72])
     assert torch.equal(part.labels, draw.images.labels[53:72])
     assert list(part.sample_ids) == list(draw.images.sample_ids[53:72])
 
 
-def test_no_image_is_drawn_twice_over_splits_and_seeds(draw):
+def test_no_synthetic_image_occurs_twice_over_splits_and_seeds(draw):
     other = [render_objects(300, seed=0, split="test"), render_objects(300, seed=1)]
-    pixels = [image.numpy().tobytes() for drawn in (draw, *other) for image in drawn.images.images]
+    pixels = [image.numpy().tobytes() for scenes in (draw, *other) for image in scenes.images.images]
     assert len(set(pixels)) == 900
 
 
 @pytest.mark.parametrize("probability", [0.0, 0.3, 1.0])
 @pytest.mark.parametrize("cue", ["shape", "texture"])
-def test_cue_agrees_with_the_label_as_often_as_asked_and_is_else_even_over_the_others(cue, probability):
-    drawn = render_objects(2000, seed=4, image_size=8, **{f"{cue}_agreement": probability})
-    kinds = drawn.shapes if cue == "shape" else drawn.textures
-    offsets = torch.bincount((kinds - drawn.images.labels) % 10, minlength=10) / 2000
+def test_cue_agrees_with_the_label_at_the_requested_rate(cue, probability):
+    scenes = render_objects(2000, seed=4, image_size=8, **{f"{cue}_agreement": probability})
+    kinds = scenes.shapes if cue == "shape" else scenes.textures
+    offsets = torch.bincount((kinds - scenes.images.labels) % 10, minlength=10) / 2000
     assert abs(offsets[0] - probability) <= 4 * math.sqrt(probability * (1 - probability) / 2000)
     assert (offsets[1:] - (1 - probability) / 9).abs().max() < 0.03
 
 
-def test_texture_dial_changes_no_pixel_outside_the_object():
+def test_texture_agreement_changes_no_pixel_outside_the_object():
     one, other = (render_objects(60, texture_agreement=agreement) for agreement in (0.0, 1.0))
     assert torch.equal(one.images.masks, other.images.masks)
     changed = (one.images.images != other.images.images).any(dim=1)
@@ -75,7 +75,7 @@ def test_texture_dial_changes_no_pixel_outside_the_object():
 
 
 @pytest.mark.parametrize("difficulty", [0.0, 0.5, 1.0])
-def test_whole_object_lies_in_the_image(difficulty):
+def test_the_whole_object_is_in_the_image(difficulty):
     masks = render_objects(200, image_size=(31, 43), difficulty=difficulty).images.masks
     areas = masks.flatten(1).float().mean(dim=1)
     assert areas.min() > 0.02
@@ -84,7 +84,7 @@ def test_whole_object_lies_in_the_image(difficulty):
     assert not edge.any()
 
 
-def test_source_draws_what_its_options_say():
+def test_source_follows_its_options():
     options = SyntheticOptions(train_images=30, test_images=20, image_size=16, texture_agreement=1.0, seed=5)
     source = SyntheticSource(options)
     assert isinstance(source, Source)

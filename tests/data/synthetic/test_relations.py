@@ -1,4 +1,4 @@
-"""Two distant objects: the label is their relation, and neither object nor place tells it alone."""
+"""Two distant objects: the label is their relation, which neither object nor position predicts alone."""
 
 import numpy as np
 import pytest
@@ -27,14 +27,14 @@ def test_the_label_is_whether_the_kinds_are_equal(draw):
 
 @pytest.mark.parametrize("place", [0, 1])
 @pytest.mark.parametrize("label", [0, 1])
-def test_one_object_tells_nothing_of_the_label(draw, place, label):
+def test_one_object_alone_does_not_predict_the_label(draw, place, label):
     counts = torch.bincount(union_args(2000, 0)[draw.labels == label, place], minlength=len(PAIR_SHAPES))
     expected = 1000 / len(PAIR_SHAPES)
     assert float(((counts - expected) ** 2 / expected).sum()) < 16.3  # chi squared, 3 degrees of freedom, p = 0.001
 
 
 @pytest.mark.parametrize("difficulty", [0.0, 0.5, 1.0])
-def test_objects_lie_whole_in_opposite_quarters(difficulty):
+def test_whole_objects_are_in_opposite_quarters(difficulty):
     masks = render_pairs(60, key=counter_key(1), prefix="x", image_size=48, difficulty=difficulty).masks
     assert masks is not None
     quarters = masks.reshape(-1, 2, 24, 2, 24).any(dim=(2, 4))
@@ -46,7 +46,7 @@ def test_objects_lie_whole_in_opposite_quarters(difficulty):
 
 @pytest.mark.parametrize("distance", [0.6, 0.83, 1.0])
 def test_distance_moves_the_objects_towards_the_middle_and_leaves_them_apart(distance):
-    """Without straying their centres are distance / 2 of the side apart, in rows and in columns."""
+    """Without jitter, the centers differ by distance / 2 of the side in rows and in columns."""
     near = render_pairs(40, key=counter_key(3), prefix="x", image_size=96, difficulty=0.0, distance=distance)
     far = render_pairs(40, key=counter_key(3), prefix="x", image_size=96, difficulty=0.0)
     assert torch.equal(near.labels, far.labels)
@@ -59,7 +59,7 @@ def test_distance_moves_the_objects_towards_the_middle_and_leaves_them_apart(dis
         np.testing.assert_allclose(np.abs(np.diff(centres, axis=0)[0]), 48 * distance, atol=2)  # strays by 2 in 256
 
 
-def test_a_shorter_draw_begins_the_longer_and_splits_share_no_image(draw):
+def test_fewer_images_are_a_prefix_of_more_and_splits_are_disjoint(draw):
     short = render_pairs(37, key=counter_key(0), prefix="train", image_size=16)
     assert torch.equal(short.images, draw.images[:37])
     source = SyntheticSource(SyntheticOptions(train_images=101, test_images=103, image_size=16, task="same_different"))

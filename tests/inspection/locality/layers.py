@@ -1,4 +1,4 @@
-"""Layers whose locality is known: attention that is a convolution, and attention that is all content."""
+"""Layers with known locality: attention that equals a convolution, and attention by content only."""
 
 import torch
 
@@ -14,7 +14,7 @@ ALPHA = 46.0
 def convolving(
     attention: MultiHeadAttention, sharpness: float = ALPHA, offsets: torch.Tensor | None = None
 ) -> MultiHeadAttention:
-    """Take the content out of the scores, so that heads look at their centres alone; values stay as they are."""
+    """Remove content from the scores, so that heads attend by position only."""
     assert isinstance(attention.relative_position, QuadraticBias)
     with torch.no_grad():
         for projection in (attention.query_projection, attention.key_projection):

@@ -18,12 +18,12 @@ def maps():
 
 
 @pytest.mark.parametrize("padding", ["valid", "replicate"])
-def test_a_convolution_comes_back(maps, padding):
+def test_a_convolution_is_recovered(maps, padding):
     conv = torch.nn.Conv2d(3, 2, 3, dtype=torch.float64)
     with torch.no_grad():
         outputs = conv(maps if padding == "valid" else F.pad(maps, (1, 1, 1, 1), mode=padding))
     if padding == "valid":
-        outputs = F.pad(outputs, (1, 1, 1, 1), value=torch.nan)  # what lies at the edges is not read
+        outputs = F.pad(outputs, (1, 1, 1, 1), value=torch.nan)  # the edges are not used
     fit = ConvolutionFit(3, padding=padding)
     for batch in zip(maps.split(20), outputs.split(20), strict=True):
         fit.update(*batch)
@@ -53,7 +53,7 @@ def test_a_kernel_with_as_many_unknowns_as_rows_is_not_fitted(maps, images, is_f
     assert (fit.compute() is not None) == is_fitted
 
 
-def test_explained_share_is_that_of_sklearn(maps):
+def test_explained_share_equals_sklearn(maps):
     random = torch.Generator().manual_seed(3)
     guess = maps + 0.3 * torch.randn(maps.shape, dtype=torch.float64, generator=random)
     explained = ExplainedVariance()

@@ -1,9 +1,11 @@
 import pytest
 import torch
+from scipy.spatial.distance import cdist
 from torch import nn
 
 from tests.inspection.locality.layers import attention_modules, convolving, tiny_vit
 from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.inspection.locality.measures import attention_distance, uniform_distance
 from vit_vs_cnn.inspection.locality.study import measure_locality
 from vit_vs_cnn.models import ResNet
 
@@ -33,14 +35,14 @@ def global_vit(images):
     return measure_locality(network, images[:120], images[120:133], LABELS[:13])
 
 
-def test_a_vit_that_convolves_is_found_to_be_a_convolution(convolutional):
+def test_a_vit_that_convolves_is_measured_as_a_convolution(convolutional):
     layers, _ = convolutional
     assert layers["r2_3"].tolist() == pytest.approx([1, 1], abs=1e-8)
     assert layers["content_share"].tolist() == pytest.approx([0, 0], abs=1e-12)
     assert layers["accuracy_lost_3"].tolist() == [0, 0]
 
 
-def test_a_vit_that_attends_by_content_is_found_to_be_none(global_vit):
+def test_a_vit_that_attends_by_content_is_not_measured_as_a_convolution(global_vit):
     layers, heads = global_vit
     assert layers["r2_3"].max() < 0.8
     assert (layers["content_share"] > 0.2).all()
@@ -64,7 +66,7 @@ def test_a_vit_that_attends_by_content_is_found_to_be_none(global_vit):
     ],
     ids=lambda options: "-".join(map(str, options.values())),
 )
-def test_every_kind_of_vit_can_be_measured_and_is_left_as_it_was(images, options):
+def test_every_kind_of_vit_can_be_measured_and_is_unchanged(images, options):
     network = tiny_vit(**options).train()
     before = {name: value.clone() for name, value in network.state_dict().items()}
     layers, heads = measure_locality(network, images[:41], images[41:53], LABELS[:12])
@@ -90,12 +92,39 @@ def test_too_few_images_leave_the_share_of_a_convolution_unknown(images):
     assert layers["r2_mean_weights"].notna().all() and layers["r2_3"].isna().all()
 
 
-def test_a_summary_has_its_measures_alone(images):
+def test_a_summary_contains_only_its_measures(images):
     layers, _ = measure_locality(tiny_vit(), images[:50], images[50:53], LABELS[:3], summary_only=True)
     assert {"r2_3", "content_share", "distance_ratio"} <= {*layers}
     assert "accuracy_lost_3" not in layers
 
 
-def test_what_cannot_be_measured_raises(images):
+def test_networks_that_cannot_be_measured_are_refused(images):
     with pytest.raises(InputError, match="ResNet is not a VisionTransformer"):
         measure_locality(ResNet(8, width=2, num_classes=3), images, images, LABELS)
+
+
+GRID = (7, 5)
+
+
+def test_uniform_attention_has_the_published_distances():
+    expected = {4: 2.0080, 8: 4.1365, 16: 8.3261, 32: 16.677}
+    assert {n: uniform_distance((n, n)) for n in expected} == pytest.approx(expected, rel=5e-5)
+    found = attention_distance(torch.full((2, 3, 35, 35), 1 / 35), GRID, (2, 3))
+    assert found.tolist() == pytest.approx([uniform_distance(GRID, (2, 3))] * 3, abs=1e-6)
+
+
+def test_distance_is_the_weighted_mean_of_distances_in_pixels():
+    random = torch.Generator().manual_seed(7)
+    weights = torch.randn(11, 3, 36, 36, dtype=torch.float64, generator=random).softmax(-1)
+    positions = torch.cartesian_prod(torch.arange(7) * 2, torch.arange(5) * 3).numpy()
+    patches = weights[:, :, 1:, 1:] / weights[:, :, 1:, 1:].sum(-1, keepdim=True)
+    expected = (patches * torch.from_numpy(cdist(positions, positions))).sum(-1).mean((0, 2))
+    found = attention_distance(weights, GRID, (2, 3), extra_tokens=1)
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=0)
+    assert attention_distance(torch.eye(35)[None, None], GRID).item() == 0
+
+
+def test_a_query_that_attends_only_to_prefix_tokens_has_no_distance():
+    weights = torch.zeros(1, 1, 36, 36)
+    weights[..., 0] = 1.0
+    assert attention_distance(weights, GRID, extra_tokens=1).item() == 0

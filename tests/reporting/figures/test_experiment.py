@@ -1,4 +1,4 @@
-"""Figures of an analysis show its numbers, and only what is known."""
+"""Figures of an analysis show its numbers."""
 
 from dataclasses import replace
 
@@ -26,7 +26,7 @@ def hollow_marks(axis, marker="o"):
     return [line for line in axis.lines if line.get_marker() == marker and line.get_markerfacecolor() == "white"]
 
 
-def names_beside(axis) -> list[str]:
+def labels_next_to(axis) -> list[str]:
     """Names of the curves in the legend."""
     return [text.get_text() for text in axis.figure.legends[0].get_texts()]
 
@@ -43,10 +43,10 @@ def test_curves_show_means_intervals_seeds_and_no_fit():
         np.testing.assert_allclose(ends, [[100 * p.accuracy.low, 100 * p.accuracy.high] for p in curve])
     assert sum(line.get_marker() == "." for line in axis.lines) == len(SIZES) * 2
     assert not [line for line in axis.lines if line.get_linestyle() == ":"]
-    assert names_beside(axis) == ["ResNet", "ViT"]
+    assert labels_next_to(axis) == ["ResNet", "ViT"]
 
 
-def test_the_accuracy_of_always_predicting_the_most_frequent_class_is_a_line_unless_it_is_far_below():
+def test_majority_accuracy_is_a_line_unless_it_is_far_below():
     def lines(chance: float) -> list[float]:
         (axis,) = accuracy_curves(replace(analysis_of_crossing(), chance=chance)).axes
         return [line.get_ydata()[0] for line in axis.lines if line.get_linestyle() == "--"]
@@ -62,7 +62,7 @@ def test_many_curves_have_intervals_for_the_recommended_pair_alone():
     analysis = analyze(seeded(table))
     (axis,) = accuracy_curves(analysis).axes
     assert len(axis.containers) == 2
-    assert names_beside(axis) == [*"abcdef"]
+    assert labels_next_to(axis) == [*"abcdef"]
 
 
 def test_differences_from_the_best_are_ordered_and_filled_only_with_a_conclusion():
@@ -87,10 +87,10 @@ def test_differences_from_the_best_are_ordered_and_filled_only_with_a_conclusion
 def test_the_difference_is_best_minus_rival_and_the_crossover_lies_between_two_sizes():
     analysis = analysis_of_crossing()
     (axis,) = difference_curves(analysis).axes
-    assert axis.get_ylabel() == "points above the ResNet" and names_beside(axis) == ["ViT"]
-    drawn = axis.containers[0].lines[0].get_ydata().astype(float)
-    assert drawn[0] < 0 < drawn[-1]
-    np.testing.assert_allclose(drawn, [-100 * c.difference.value for c in analysis.comparisons])
+    assert axis.get_ylabel() == "points above the ResNet" and labels_next_to(axis) == ["ViT"]
+    heights = axis.containers[0].lines[0].get_ydata().astype(float)
+    assert heights[0] < 0 < heights[-1]
+    np.testing.assert_allclose(heights, [-100 * c.difference.value for c in analysis.comparisons])
     (crossover,) = analysis.crossovers
     (band,) = axis.patches
     assert (band.get_x(), band.get_x() + band.get_width()) == (crossover.low, crossover.high)
@@ -105,18 +105,18 @@ def test_differences_without_a_conclusion_are_hollow(seeds):
     assert len(open_ones) < len(SIZES) if seeds == 3 else len(open_ones) == len(SIZES)
 
 
-def test_models_that_are_all_compared_with_one_have_a_curve_each_and_hollow_marks_without_a_conclusion():
+def test_each_model_compared_with_one_has_a_curve_with_hollow_marks_without_a_conclusion():
     analysis = analyze(seeded(THREE, images=10**6, spread=0.01))
     to_cnn = replace(analysis, comparisons=tuple(c for c in analysis.comparisons if "cnn" in c.names))
     (axis,) = difference_curves(to_cnn).axes
     assert axis.get_ylabel() == "points above the CNN"
-    assert names_beside(axis) == ["ViT", "windows"]
+    assert labels_next_to(axis) == ["ViT", "windows"]
     for bars, name in zip(axis.containers, ("vit", "windows"), strict=True):
-        drawn = bars.lines[0].get_ydata().astype(float)
+        heights = bars.lines[0].get_ydata().astype(float)
         pair = to_cnn.pair_comparisons(name, "cnn")
         signs = [1 if comparison.first == name else -1 for comparison in pair]
         expected = [100 * sign * comparison.difference.value for sign, comparison in zip(signs, pair, strict=True)]
-        np.testing.assert_allclose(drawn, expected)
+        np.testing.assert_allclose(heights, expected)
         assert expected[0] < 0 if name == "vit" else abs(expected[0]) < 1
     hollow = [mark for marker in "osv^D" for mark in hollow_marks(axis, marker)]
     open_ones = [c for c in to_cnn.comparisons if c.conclusion not in CONCLUSIVE]

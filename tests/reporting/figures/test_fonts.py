@@ -1,5 +1,5 @@
 # ruff: noqa: RUF001
-"""Names in any script are drawn without a warning, whatever fonts there are; warnings are errors here."""
+"""Names in any script are rendered without a warning on machines with any fonts."""
 
 import warnings
 from dataclasses import replace
@@ -34,7 +34,7 @@ NAMES = [
 
 @pytest.fixture
 def only_dejavu(monkeypatch):
-    """A machine with no other fonts than matplotlib's own."""
+    """A machine with matplotlib's fonts only."""
     own = [font for font in font_manager.fontManager.ttflist if font.name.startswith("DejaVu")]
     monkeypatch.setattr(font_manager.fontManager, "ttflist", own)
     drawing._installed_fallbacks.cache_clear()
@@ -66,7 +66,7 @@ def test_a_figure_with_names_in_any_script_is_saved_without_a_warning(tmp_path):
         assert "狗" in page.to_html()
 
 
-def test_a_name_with_dollars_is_no_formula(tmp_path):
+def test_dollar_signs_in_names_are_not_formulas(tmp_path):
     images = shown()
     data = replace(images.data, class_names=("$\\frac$", "b", "c"), sample_ids=["$_$"] * len(images.data))
     images = images._replace(data=data)

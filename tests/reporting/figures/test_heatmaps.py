@@ -17,17 +17,17 @@ def matrices(figure):
     return [image for axis in figure.axes for image in axis.get_images()]
 
 
-def test_every_matrix_is_shown_queries_downwards_under_one_scale_with_one_bar():
-    drawn = weights()
-    figure = attention_heatmaps(drawn)
+def test_all_matrices_share_one_color_scale_with_queries_as_rows():
+    weight_matrices = weights()
+    figure = attention_heatmaps(weight_matrices)
     images = matrices(figure)
     assert len(figure.axes) == LAYERS * HEADS + 1
-    for image, matrix in zip(images, drawn.flatten(0, 1), strict=True):
+    for image, matrix in zip(images, weight_matrices.flatten(0, 1), strict=True):
         np.testing.assert_array_equal(image.get_array(), matrix)
-        assert image.get_clim() == (0.0, drawn.max().item())
+        assert image.get_clim() == (0.0, weight_matrices.max().item())
 
 
-def test_labels_stand_where_they_belong():
+def test_labels_are_at_their_ticks():
     labels = {"row_labels": ["first", "second"], "column_labels": ["a", "b", "c"]}
     figure = attention_heatmaps(weights(), **labels, title="all")
     axes = figure.axes[:-1]
@@ -37,7 +37,7 @@ def test_labels_stand_where_they_belong():
     assert figure.get_suptitle() == "all"
 
 
-def test_matrices_may_differ_in_size_and_carry_gradients():
+def test_matrices_may_differ_in_size_and_require_gradients():
     first = torch.rand(3, 5, requires_grad=True)
     figure = attention_heatmaps([[first, torch.rand(2, 7)]], limits=(0.0, 0.5))
     assert [image.get_array().shape for image in matrices(figure)] == [(3, 5), (2, 7)]

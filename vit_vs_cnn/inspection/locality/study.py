@@ -218,7 +218,7 @@ def study_locality(
 def _study_run(trained: TrainedNetwork, pool: ExperimentData, *, count: int, held_out: int) -> list[Row]:
     if not find_attention_layers(unwrap(trained.network)):
         return []
-    run, images = trained.cell, select_images(trained.cell, pool, count=count, held_out=held_out)
+    run, images = trained.run, select_images(trained.run, pool, count=count, held_out=held_out)
     after, _ = measure_network(trained, images, summary_only=True)
     initial = prepare_network(run, pool.draw(run.train_size, run.seed)).network
     load_start_weights(run, initial)
