@@ -3,6 +3,7 @@
 import ast
 import functools
 import graphlib
+import sys
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[1] / "vit_vs_cnn"
@@ -14,27 +15,11 @@ ROOMS = (
 )
 #: Subpackages on one level, which do not import each other.
 APART = {("models", "statistics"), ("data", "attention"), ("data", "models"), ("data", "statistics")}
-EVERYWHERE = {"bounds", "console", "counter_random", "devices", "errors", "files"}
-EVERYWHERE |= {"process", "strict_yaml", "typed_values"}
+EVERYWHERE = {*"bounds console counter_random devices errors files process strict_yaml typed_values".split()}
 LIBRARIES = {
     "attention": {"torch", "einops", "jaxtyping"},
     "models": {"torch", "torchvision", "einops", "jaxtyping", "timm"},
     "statistics": {"numpy", "scipy", "jaxtyping"},
-}
-STANDARD = {
-    "collections",
-    "contextlib",
-    "copy",
-    "difflib",
-    "enum",
-    "fnmatch",
-    "functools",
-    "importlib",
-    "inspect",
-    "itertools",
-    "math",
-    "typing",
-    "dataclasses",
 }
 ONLY_IN = {
     "lightning": {"data/batches.py", "training/", "config/", "workers/", "experiments/"},
@@ -92,7 +77,7 @@ def test_imports_point_one_way():
 def _is_out_of_place(place: str, room: str, library: str) -> bool:
     if room and not place.startswith(tuple(ONLY_IN.get(library, {""}))):
         return True
-    return room in LIBRARIES and library not in LIBRARIES[room] | STANDARD | {"vit_vs_cnn"}
+    return room in LIBRARIES and library not in LIBRARIES[room] | sys.stdlib_module_names | {"vit_vs_cnn"}
 
 
 def test_libraries_are_imported_by_their_subpackages_only():
