@@ -199,7 +199,7 @@ for stage, parameters in stages.items():
         for name in vit_methods
     }
     print(
-        f"{stage:28} says the same on {same_prediction:4.0%};",
+        f"{stage:28} same prediction for {same_prediction:4.0%};",
         ", ".join(f"{name} {value:.2f}" for name, value in correlations.items()),
     )
 
