@@ -101,7 +101,9 @@ def test_the_recorded_comparison_matches_its_json():
 def test_maps_over_seeds_match_the_recorded_scores():
     readme = (RESULTS / "inspect" / "README.md").read_text()
     blocks = re.findall(r"<!-- benchmarks.maps (\S+) -->\n(.*?)\n<!-- end -->", readme, re.DOTALL)
-    assert {place for place, _ in blocks} == {f"results/inspect/{name}/scores.csv" for name in ("cifar10", "ladder", "surface")}
+    assert {place for place, _ in blocks} == {
+        f"results/inspect/{name}/scores.csv" for name in ("cifar10", "ladder", "surface")
+    }
     for place, expected_table in blocks:
         assert expected_table == maps.table_of(maps.over_seeds(RESULTS.parent / place))
 
