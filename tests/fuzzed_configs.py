@@ -18,14 +18,7 @@ BASE: dict[str, Any] = {
         "synthetic": {"train_images": 60, "test_images": 10, "seed": 0, "image_size": 16, "task": "shape"},
         "cifar": {"download": False, "mirror": None, "verify_checksum": True},
         "folder": {"image_size": 16, "resize": "crop", "cache": "cache"},
-        "augmentation": {
-            "crop_padding": 2,
-            "flip": True,
-            "policy": "none",
-            "num_ops": 2,
-            "magnitude": 9.0,
-            "mixup": 0.1,
-        },
+        "augmentation": {"crop_padding": 2, "flip": True, "policy": "none", "num_ops": 2, "magnitude": 9, "mixup": 0.1},
     },
     "protocol": {"train_sizes": [60], "seeds": [0], "budget": {"steps": 1}, "batch_size": 8, "scored_on": "test"},
     "contenders": {
