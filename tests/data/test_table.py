@@ -102,7 +102,7 @@ def test_numbers_as_labels_are_sorted_as_numbers(rows, source):
         (lambda rows: rows[:0], {}, "it has no rows"),
         (lambda rows: SimpleNamespace(to_csv=lambda path, index: path.write_text("image,label\na.png,ant,\n")), {},
          "its rows have more values than its first row has names"),
-        (lambda rows: rows.assign(image=rows["image"] + "\0"), {}, "row 1 has a null byte in column 'image'"),
+        (lambda rows: rows.assign(image=rows["image"] + "\0"), {}, "as a table: it contains a null byte"),
         (lambda rows: rows.assign(patient="all"), {"group": "patient"}, "has no two groups that can be parted"),
         (lambda rows: rows.assign(image=rows["image"].str.replace("p0", "q0")), {}, "missing: 9"),
     ],
