@@ -81,7 +81,7 @@ def test_impulse_targets_are_shifts_in_noise():
 
 
 @pytest.mark.parametrize(("grid", "heads"), [((3, 5), 3), ((7, 3), 6)])
-def test_impulse_weights_are_the_pseudo_inverse_of_the_position_encoding(grid, heads):
+def test_impulse_initialization_inverts_the_position_encoding_around_its_targets(grid, heads):
     """A random code of more channels than patches has no weak directions: numpy's pseudo-inverse is the reference."""
     tokens, dim = grid[0] * grid[1], 132
     head_dim = dim // heads

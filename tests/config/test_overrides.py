@@ -48,7 +48,7 @@ def test_an_override_by_budget_wins_over_one_by_size(tmp_path):
     assert settings == alone.run_settings("vit", 60, 3, fingerprint="f"), "a run keeps its name"
 
 
-def test_all_names_the_size_that_is_not_listed_as_a_number(tmp_path):
+def test_the_key_all_applies_to_the_size_that_is_not_a_number(tmp_path):
     experiment = experiment_from_dict(_values(tmp_path, {"all": {"label_smoothing": 0.3}}))
     assert [experiment.recipe("vit", size).label_smoothing for size in (60, 120)] == [0.1, 0.3]
 

@@ -59,7 +59,7 @@ def test_maps_are_enlarged_by_interpolation_and_reduced_by_means():
 
 
 @pytest.mark.parametrize("crop_pct", [0.5, 1.0])
-def test_a_network_that_uses_the_center_has_maps_of_the_center(crop_pct):
+def test_maps_of_a_cropping_network_cover_only_the_visible_center(crop_pct):
     network, given = _network("vit"), torch.randn(2, 3, 24, 40, generator=torch.Generator().manual_seed(0))
     whole = ResizedInput(network, (12, 20), crop_pct=crop_pct).eval()
     maps = saliency_maps(whole, given, "rollout")
@@ -73,7 +73,7 @@ def test_a_network_that_uses_the_center_has_maps_of_the_center(crop_pct):
     assert saliency_maps(whole, given, "centre").shape == (2, 24, 40)
 
 
-def test_pixels_that_a_network_ignores_do_not_change_its_maps():
+def test_correlations_of_maps_ignore_pixels_that_the_network_crops_away():
     generator = torch.Generator().manual_seed(0)
     network = ResizedInput(_network("vit"), (12, 20), crop_pct=0.5).eval()
     one, other = (F.pad(torch.rand(50, 12, 20, generator=generator), (10, 10, 6, 6)) for _ in range(2))
