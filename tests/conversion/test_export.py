@@ -34,6 +34,15 @@ def test_exported_weights_are_a_checkpoint_again(runs, contender, tmp_path, caps
         torch.testing.assert_close(after.network(after.normalise(images)), expected, rtol=0, atol=0)
     assert (after.class_names, after.run.identity) == (before.class_names, before.run.identity)
     assert isinstance(before.pool().test(before.run.seed), LabelledImages)
+    assert main([*command, "--contender", contender]) == 0  # again, into the same folder
+
+
+def test_the_config_of_another_network_is_not_replaced(runs, tmp_path, capsys):
+    assert main(["export", str(runs["vit"]), "--output", str(tmp_path)]) == 0
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    assert main(["export", str(runs["resnet"]), "--output", str(tmp_path)]) == 2
+    assert "config.json is not the one of this network; choose another --output" in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
 @pytest.mark.slow

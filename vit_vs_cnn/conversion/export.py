@@ -14,6 +14,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from vit_vs_cnn.errors import InputError, import_optional, one_line
+from vit_vs_cnn.files import read_mapping
 from vit_vs_cnn.models.input_wrappers import NormalizedInput
 from vit_vs_cnn.models.timm_conversion import convert_to_timm
 from vit_vs_cnn.models.vit import VisionTransformer
@@ -39,8 +40,8 @@ def export(trained: TrainedNetwork, formats: list[str], folder: Path) -> list[Ex
     """Write a network in some formats, with ``config.json``, and check the files.
 
     Raises:
-        InputError: a format is unknown, does not fit the network or needs a missing library; or a file cannot be
-            written or gives other logits than the network.
+        InputError: a format is unknown, does not fit the network or needs a missing library; the folder contains the
+            ``config.json`` of something else; or a file cannot be written or gives other logits than the network.
     """
     if unknown := [name for name in formats if name not in FORMATS]:
         raise InputError(f"format {unknown[0]!r} is not one of {', '.join(FORMATS)}")
@@ -60,6 +61,10 @@ def export(trained: TrainedNetwork, formats: list[str], folder: Path) -> list[Ex
 
 def _write(trained: TrainedNetwork, formats: list[str], folder: Path) -> list[ExportedFile]:
     about, held_out = trained.about, trained.held_out
+    metadata, config_file = json.loads(json.dumps(trained.metadata)), folder / "config.json"
+    existing = read_mapping(config_file).get("vit_vs_cnn")
+    if config_file.exists() and not (isinstance(existing, dict) and existing | metadata == existing):
+        raise InputError(f"{config_file} is not the one of this network; choose another --output")
     folder.mkdir(parents=True, exist_ok=True)
     network = copy.deepcopy(trained.network).cpu().float().eval()
     normalized = NormalizedInput(network, mean=about.mean, std=about.std).eval()
@@ -67,8 +72,8 @@ def _write(trained: TrainedNetwork, formats: list[str], folder: Path) -> list[Ex
     images = torch.rand(CHECKED_IMAGES, *about.image_shape, generator=generator)
     with torch.no_grad():
         expected = normalized(images)
-    config = trained.metadata | held_out.to_dict()
-    (folder / "config.json").write_text(json.dumps({"vit_vs_cnn": config}, indent=1) + "\n", encoding="utf-8")
+    config = metadata | held_out.to_dict()
+    config_file.write_text(json.dumps({"vit_vs_cnn": config}, indent=1) + "\n", encoding="utf-8")
     if held_out.out_of_distribution is not None:
         held_out.out_of_distribution.save(folder / OUT_OF_DISTRIBUTION_FILE, of=hash_weights(network))
     results = []
