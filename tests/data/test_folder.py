@@ -461,14 +461,18 @@ def test_any_change_of_a_file_is_detected(root, options, decoded, change):
         assert train.images[3, :, 0, 0].tolist() == list(GREEN)
 
 
-def test_an_outdated_cache_is_removed(root, options, tmp_path):
+def test_outdated_caches_and_old_temporary_files_are_removed(root, options, tmp_path):
     classes(root)
+    old, recent = (tmp_path / "cache" / f"a.npy.{name}.partial" for name in ("old", "recent"))
     for number in range(3):
         os.utime(root / "ant" / "0.png", ns=(0, number))
         os.utime(root / "bee" / "0.png", ns=(0, number))
-        source = open_folder(root, options())
-        source.train()
-    assert sorted(path.suffix for path in (tmp_path / "cache").iterdir()) == [".json", ".npy"]
+        open_folder(root, options()).train()
+        recent.touch()
+        old.touch()
+        os.utime(old, (0, 0))
+    open_folder(root, options(resize="pad")).train()
+    assert sorted(path.suffix for path in (tmp_path / "cache").iterdir()) == [".json"] * 2 + [".npy"] * 2 + [".partial"]
 
 
 @pytest.mark.parametrize("suffix", [".npy", ".json"])

@@ -7,6 +7,7 @@ import json
 import mmap
 import os
 import shutil
+import time
 import warnings
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -184,7 +185,14 @@ def default_cache_folder(folder: Path | None) -> Path:
 
 @contextlib.contextmanager
 def create_image_file(path: Path, shape: tuple[int, ...]) -> Iterator[Pixels]:
-    """An array in a file, to be filled. The file appears when the block ends, whole, and not if the block fails."""
+    """An array in a file, to be filled. The file appears when the block ends, whole, and not if the block fails.
+
+    Temporary files of processes that were killed a day ago or earlier are removed from the folder.
+    """
+    for abandoned in path.parent.glob("*.npy.*.partial"):
+        with contextlib.suppress(OSError):
+            if time.time() - abandoned.stat().st_mtime > 86_400:
+                abandoned.unlink()
     with atomic_write(path) as partial:
         size = int(np.prod(shape))
         if size > shutil.disk_usage(path.parent).free:  # a mapped page that cannot be written would end the process
