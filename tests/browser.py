@@ -21,7 +21,7 @@ _QUIET = (
 
 @dataclass(frozen=True)
 class RenderedPage:
-    """A page as rendered by a browser of one width.
+    """A page as rendered at one screen width.
 
     Arguments:
         console: messages of the console.

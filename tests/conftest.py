@@ -61,7 +61,7 @@ atexit.register(_end)  # registered first, so that it is called last
 
 
 @pytest.fixture(autouse=True)
-def test_modules_unloaded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def written_modules_unloaded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Unload modules that a test wrote and imported: the next test may use the same names."""
     before = set(sys.modules)
     yield

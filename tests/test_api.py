@@ -45,7 +45,7 @@ def vit(found):
 
 
 @pytest.mark.parametrize("name", [*vc.__all__])
-def test_every_documented_name_exists(name):
+def test_every_public_name_exists(name):
     assert getattr(vc, name) is not None
     assert name in dir(vc)
 
@@ -195,7 +195,7 @@ def test_a_comparison_has_a_row_for_each_network(found, compared):
 
 @pytest.fixture(scope="module")
 def stored(vit):
-    """The stored predictions of the network for the test images, and these images."""
+    """The test images, and the stored predictions of the network for them."""
     return vit.pool().test(vit.run.seed), Predictions.load(vit.path.parents[1] / "predictions.npz")
 
 

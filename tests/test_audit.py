@@ -111,7 +111,7 @@ def test_images_that_occur_twice_in_a_class_are_reported(audited):
     assert "Repeated images" in [finding.title for finding in found]
 
 
-def test_pairs_on_the_page_are_those_measured():
+def test_numbers_in_the_explanation_of_duplicates_are_the_measured_ones():
     record = (Path(__file__).parents[1] / "results" / "near_duplicates" / "near_duplicates.txt").read_text()
     unsure = re.findall(r"below a similarity of 0\.8: .*, (\d+) of (\d+)", record)
     same, judged = (sum(map(int, column)) for column in zip(*unsure, strict=True))

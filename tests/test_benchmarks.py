@@ -82,12 +82,8 @@ def test_scores_over_seeds_are_means_with_range_and_stars(tmp_path):
     assert lines[0].endswith("| 1, 2 of 2 | class-agnostic | 0.50 (0.50 to 0.50) |")
     assert lines[1].endswith("| 0.00 (0.00 to 0.00) | - | - | - |")
     assert lines[2].endswith("| 1 of 2 | 0.60 (0.60 to 0.60) | 0.00 (0.00 to 0.00) |")
+    table.write_text("network,method\nvit,rollout\n")
     with pytest.raises(InputError, match="lacks the column 'deletion_mean'"):
-        maps.over_seeds(_written(tmp_path / "other.csv", "network,method\nvit,rollout\n"))
+        maps.over_seeds(table)
     with pytest.raises(InputError, match="cannot be read"):
         maps.over_seeds(tmp_path / "none.csv")
-
-
-def _written(path: Path, text: str) -> Path:
-    path.write_text(text)
-    return path

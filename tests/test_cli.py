@@ -1,4 +1,4 @@
-"""The front doors, as a user walks through them."""
+"""The command line: arguments, output, exit codes and interruption."""
 
 import json
 import os

@@ -42,7 +42,7 @@ def _without_network(name: str, where: str):
     raise InputError(f"{where}.hub: the weights of {name} cannot be loaded")
 
 
-def test_a_folder_gets_a_report_and_the_same_command_keeps_its_grid(tmp_path, capsys, monkeypatch):
+def test_a_folder_gets_a_report_and_a_repeated_command_keeps_its_plan(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(pretrained, "_read_hub", _without_network)
     _write_images(tmp_path / "photos", classes=(0, 3), of_each=31, side=32)
     small = (

@@ -186,7 +186,7 @@ def test_the_readme_is_short():
     assert len(README.splitlines()) < 150
 
 
-def test_links_work_on_the_package_index():
+def test_links_are_absolute_on_the_package_index():
     shown = README
     for one in HOOK["substitutions"]:
         shown = re.sub(one["pattern"], one["replacement"], shown)

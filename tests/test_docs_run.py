@@ -134,7 +134,7 @@ PAGES += [
 
 
 def of_page(table: dict[str, str], page: Path, command: str) -> list[str]:
-    """The entry of a table for a command of a page."""
+    """The entries of a table that match a command of a page."""
     return [found for pattern, found in table.items() if re.search(pattern, f"{name_of(page)} $ {command}")]
 
 
@@ -243,7 +243,7 @@ def test_commands_of_a_page_do_what_it_shows(page, prepared, capfd):
             output = "".join(one for one, _ in done)
             wrong += [one for _, one in done]
         elif language == "python" and ("docs/concepts" in name_of(page) or page.name == "README.md"):
-            output = ""  # run by test_docs.py and test_readme.py
+            output = ""  # run by test_docs.py and test_api.py
         elif language == "python":
             with contextlib.redirect_stdout(io.StringIO()) as printed:
                 exec(compile(text, name_of(page), "exec"), names)

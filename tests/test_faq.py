@@ -72,7 +72,7 @@ GIVEN = {
     "float64 values": ((IMAGES % 64) * (4.25 / 63), LABELS),
     "(16, 16, 5)": (np.zeros((40, 16, 16, 5), np.uint8), LABELS),
 }
-#: Messages that need training or timing before (test_time_plan.py).
+#: Messages that need training or timing first; test_time_plan.py tests the one on minutes.
 TRAINED = {
     "loss is not a number",
     "minutes 0.001",

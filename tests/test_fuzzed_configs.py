@@ -23,7 +23,7 @@ def stops_before_training(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
 
 
-def test_the_unchanged_config_runs():
+def test_the_unchanged_config_is_valid():
     assert experiment_from_dict(BASE).contenders.keys() == {"vit", "resnet"}
 
 

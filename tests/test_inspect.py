@@ -64,7 +64,7 @@ def _error(capsys) -> str:
 
 @pytest.fixture(scope="module")
 def inspected(experiment, tmp_path_factory):
-    """Files and output of the command for an experiment, and the test-set log before and after."""
+    """The output folder and printed text of the command for an experiment. The test-set log does not change."""
     folder = tmp_path_factory.mktemp("inspected")
     (path,) = (experiment.parent / "test-sets").glob("*.jsonl")
     log, printed = path.read_text(), io.StringIO()
@@ -135,7 +135,7 @@ def test_predictions_and_scores_in_figures_are_those_of_the_network(experiment):
     assert describe_prediction(shown, found, 0) == expected
 
 
-def test_a_converted_network_is_inspected_next_to_its_original(experiment, tmp_path):
+def test_a_converted_network_and_its_original_have_different_names_and_folders(experiment, tmp_path):
     trained = open_network(_run_folder(experiment, "resnet-n60-s3"))
     path = tmp_path / "attention.ckpt"
     convert_to_attention(trained, {}, path, trained.pool().test(trained.run.seed).subset(torch.arange(1)))
@@ -202,7 +202,7 @@ def test_unavailable_attention_is_an_error_only_if_a_method_needs_it(tmp_path):
         ("xcit_nano_12_p16_224", {"depth": 1, "embed_dim": 32, "num_heads": 2, "cls_attn_layers": 1}),
     ],
 )
-def test_a_network_without_attention_weights_has_a_working_default_method(tmp_path, name, options):
+def test_networks_without_attention_weights_default_to_integrated_gradients(tmp_path, name, options):
     network = timm.create_model(name, img_size=(32, 32), num_classes=3, **options).eval()
     one = inspected_run(network, "vit", tmp_path)
     one = replace(one, about=CheckpointInfo({"name": name}, one.class_names, (3, 32, 32), [0.5] * 3, [0.25] * 3))

@@ -1,4 +1,4 @@
-"""``to-attention`` and ``locality``, as a user walks through them."""
+"""The commands ``to-attention`` and ``locality``."""
 
 import json
 import re
@@ -74,7 +74,7 @@ def test_a_network_with_more_heads_is_closer_to_the_cnn(experiment, tmp_path, ca
     assert 0 < errors[3] < errors[1]
 
 
-def test_networks_without_convolutions_are_refused_in_one_line(experiment, capsys):
+def test_networks_without_convolutions_and_converted_networks_are_refused(experiment, capsys):
     assert main(["to-attention", str(_run_folder(experiment, "vit"))]) == 2
     assert "VisionTransformer has no torch.nn.Conv2d" in capsys.readouterr().err
     assert main(["to-attention", str(_run_folder(experiment, "released"))]) == 2
@@ -86,7 +86,7 @@ def test_trainable_conversions_start_from_the_cnn_of_their_size_and_seed(experim
     assert (start.start_kind, start.start_name) == (StartKind.CONTINUED, "resnet-n80-s3")
 
 
-def test_networks_are_measured_on_neither_their_training_nor_test_images(experiment):
+def test_held_out_images_are_neither_training_nor_test_images(experiment):
     trained = open_network(_run_folder(experiment, "vit"))
     pool = trained.pool()
     fitted, held_out = select_images(trained.run, pool, count=50, held_out=30)
@@ -97,7 +97,7 @@ def test_networks_are_measured_on_neither_their_training_nor_test_images(experim
     assert (len(fitted), len(held_out)) == (50, 30)
 
 
-def test_locality_of_a_run_is_a_table_figures_and_a_page(experiment, tmp_path, capsys):
+def test_locality_of_a_run_gives_a_table_figures_and_a_page(experiment, tmp_path, capsys):
     assert main(["locality", str(_run_folder(experiment, "vit")), *MEASURED, "--output", str(tmp_path)]) == 0
     assert "R² 3" in capsys.readouterr().out
     for name in ("index.html", "locality.json", "figures/attention_distances.png", "figures/attention_distances.svg"):
@@ -106,7 +106,7 @@ def test_locality_of_a_run_is_a_table_figures_and_a_page(experiment, tmp_path, c
 
 
 @pytest.mark.slow
-def test_the_study_compares_before_and_after_training(experiment, capsys):
+def test_locality_of_an_experiment_compares_before_and_after_training(experiment, capsys):
     assert main(["locality", str(experiment), *MEASURED]) == 0
     folder = experiment / "report" / "locality"
     assert "vit,80,r2_3" in (folder / "tables" / "before_and_after.csv").read_text()

@@ -85,7 +85,7 @@ def test_compare_shows_no_difference_on_noise(noise, capsys):
 
 
 def test_weights_trained_on_test_images_are_refused(noise, capsys):
-    """With other splits test images of one run are training images of the next: 80 % on random labels, once."""
+    """With another split, test images include training images of the start weights, whose labels are memorized."""
     start = next((noise / "runs" / "noise" / "cells").glob("resnet-*-s0-*/checkpoints/last.ckpt"))
     words = ["--config", str(_config(noise, split=1)), "--name", "started"]
     assert main(["train", *words, "--contenders.resnet.weights.cell", str(start)]) == 2

@@ -64,7 +64,7 @@ def test_a_notebook_runs_in_a_kernel(source, tmp_path):
     assert not any(output.output_type == "error" or output.get("name") == "stderr" for output in outputs)
 
 
-def test_a_notebook_matches_its_source_and_names_no_machine(source):
+def test_a_notebook_matches_its_source_and_contains_no_local_path(source):
     path = source.with_suffix(".ipynb")
     assert is_current(source), f"python -m notebooks.make {source.stem}"
     text = path.read_text()

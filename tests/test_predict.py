@@ -25,7 +25,7 @@ from vit_vs_cnn.runs.held_out import fit_on_validation, unlike_images
 from vit_vs_cnn.runs.result import read_result
 from vit_vs_cnn.runs.trained_network import ImagePredictions
 
-#: Which the command prints, and no test needs to fail by.
+#: The command prints this warning, which must not fail a test.
 pytestmark = pytest.mark.filterwarnings("always:.*could not be read:UserWarning")
 
 

@@ -38,10 +38,6 @@ def _name(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
-def _has_predictions(table: Path) -> bool:
-    return table.with_name("predictions.npz").exists()
-
-
 @functools.lru_cache
 def find_analysis(record: Path) -> Analysis:
     """Of a folder with predictions, or of a table of accuracies."""
@@ -59,7 +55,7 @@ def test_recorded_configs_can_be_read(path):
 
 
 def test_every_record_is_quoted():
-    records = {_name(path.parent if _has_predictions(path) else path) for path in TABLES}
+    records = {_name(path.parent if path.with_name("predictions.npz").exists() else path) for path in TABLES}
     assert records <= {record for _, record in QUOTES}
 
 
@@ -86,7 +82,7 @@ def test_a_readme_has_the_near_duplicates_of_its_report(path):
         assert min(float(row["difference, points"]) for row in rows) == -float(most[1])
 
 
-def test_the_recorded_comparison_matches_its_json():
+def test_the_readme_of_the_recorded_comparison_matches_its_json():
     folder = RESULTS / "compare_cifar10"
     found = json.loads((folder / "comparison.json").read_text())
     readme = (folder / "README.md").read_text()
@@ -98,7 +94,7 @@ def test_the_recorded_comparison_matches_its_json():
     assert f"only {' and '.join(different)} differs at p < 0.05" in " ".join(readme.split())
 
 
-def test_maps_over_seeds_match_the_recorded_scores():
+def test_tables_of_map_scores_over_seeds_match_the_records():
     readme = (RESULTS / "inspect" / "README.md").read_text()
     blocks = re.findall(r"<!-- benchmarks.maps (\S+) -->\n(.*?)\n<!-- end -->", readme, re.DOTALL)
     assert {place for place, _ in blocks} == {
@@ -125,7 +121,7 @@ def test_the_command_prints_the_answer_of_a_table(capsys):
         ("a,b\n1,2\n", "line 2: a: there is no such column"),
     ],
 )
-def test_a_file_that_is_not_a_table_is_refused_in_one_line(tmp_path, text, message):
+def test_an_invalid_result_table_is_refused(tmp_path, text, message):
     path = tmp_path / "results.csv"
     path.write_text(text)
     with pytest.raises(InputError, match=message):
@@ -147,7 +143,7 @@ def test_an_invalid_row_is_named_with_its_line(tmp_path, old, new, message):
         read_result_table(tmp_path / "results.csv")
 
 
-def test_differences_of_augmentations_match_the_report():
+def test_augmentation_differences_in_the_readme_match_the_analysis():
     folder = RESULTS / "augmentation_cpu"
     table = comparison_table(find_analysis(folder))
     rows = [dict(zip(table.columns, map(str, row), strict=True)) for row in table.rows]

@@ -115,7 +115,7 @@ def test_three_contenders_over_three_seeds(trained, tmp_path, capsys):
     assert sorted(texts["adjusted_for"] for _, texts in compared.values()) == [1, 2, 2]  # one is the primary comparison
 
 
-def test_two_contenders_and_a_missing_run(trained, tmp_path, capsys):
+def test_compare_and_report_agree_on_two_contenders_with_a_missing_run(trained, tmp_path, capsys):
     folder = _stored(trained, tmp_path / "some", lambda c, s: c != "small" and (c, s) != ("vit", "s5"))
     compared, reported = _both(folder, capsys)
     _assert_same(compared, reported)

@@ -81,7 +81,7 @@ def _put(values: dict[str, Any], place: str, spec: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("place", PLACES)
-def test_classes_named_in_a_checkpoint_or_config_are_not_created(trained, marked, tmp_path, place, kind):
+def test_classes_named_in_a_checkpoint_or_config_are_not_instantiated(trained, marked, tmp_path, place, kind):
     contents = read_checkpoint(trained / "checkpoints" / "last.ckpt")
     values = yaml.safe_load((trained / "config.yaml").read_text())
     for origin in (contents["vit_vs_cnn"]["origin"], values):
@@ -97,7 +97,9 @@ def test_classes_named_in_a_checkpoint_or_config_are_not_created(trained, marked
 @pytest.mark.parametrize("command", [*COMMANDS, "cell"])
 @pytest.mark.parametrize("file", ["checkpoint", "safetensors"])
 @pytest.mark.parametrize("kind", ["call", "import"])
-def test_no_command_creates_the_model_class_named_in_a_file(trained, marked, tmp_path, capsys, command, file, kind):
+def test_no_command_instantiates_the_model_class_named_in_a_file(
+    trained, marked, tmp_path, capsys, command, file, kind
+):
     run = tmp_path / "cells" / trained.name
     shutil.copytree(trained, run)
     path = _with_model(run, file, marked.specs()[kind])
@@ -132,7 +134,7 @@ def _with_model(run: Path, file: str, spec: Any) -> Path:
 
 
 @pytest.mark.parametrize("place", ["trainer.callbacks", "trainer.logger", "execution.passive_callbacks"])
-def test_the_classes_of_a_run_folder_are_used_only_if_trusted(trained, marked, tmp_path, capsys, place):
+def test_classes_named_in_a_run_folder_are_refused_without_trust(trained, marked, tmp_path, capsys, place):
     run = tmp_path / "cells" / trained.name
     shutil.copytree(trained, run)
     (run / "result.json").unlink()
@@ -161,7 +163,7 @@ def test_a_network_opens_without_its_training_classes(trained, marked, tmp_path,
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_print_config_creates_no_classes(marked, tmp_path, capsys, place):
+def test_print_config_creates_no_objects(marked, tmp_path, capsys, place):
     values = _put(tiny_config(tmp_path), place, marked.specs()["call"])
     (tmp_path / "own.yaml").write_text(yaml.safe_dump(values))
     assert main(["train", "--config", str(tmp_path / "own.yaml"), "--print-config"]) in (0, 2)

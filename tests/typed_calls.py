@@ -11,7 +11,7 @@ _jaxtyped = jaxtyping.jaxtyped
 
 
 def _annotations(function: Any) -> list[Any]:
-    """The function itself, or the one that a descriptor wraps."""
+    """Annotations of a function, or of the one that a descriptor wraps."""
     inner = getattr(function, "fget", None) or getattr(function, "__func__", None) or function
     return [*getattr(inner, "__annotations__", {}).values()]
 

@@ -87,7 +87,7 @@ def test_a_query_without_keys_in_its_support_gives_zeros_and_finite_gradients(ke
 
 
 @pytest.mark.parametrize("kernel", ["gaussian", "triangle", "epanechnikov"])
-def test_the_learned_bandwidth_minimises_the_leave_one_out_error(kernel):
+def test_the_learned_bandwidth_minimizes_the_leave_one_out_error(kernel):
     keys, values = classical_pairs()
     regression = KernelRegression(kernel, 1.0, learn_bandwidth=True).fit(keys, values)
     distances, y = cdist(keys, keys), values.numpy()

@@ -27,7 +27,7 @@ def synthetic_images(
 
 
 def scaled(images: Tensor) -> Tensor:
-    """Input of the networks here from bytes."""
+    """Normalized input of the networks in these tests, from images of bytes."""
     return (images.float() / 255 - 0.4) / 0.3
 
 
@@ -49,7 +49,7 @@ class TinyCnn(nn.Module):
 def entry(
     tmp_path: Path, name: str = "cnn", *, seed: int | None = 0, mean: float = 0.4, std: float = 0.3, **changes
 ) -> ComparisonEntry:
-    """A small network with its log in a folder of the test; ``normalise`` is ``scaled`` by default."""
+    """A small network with its log in a folder of the test. By default it normalizes images as ``scaled`` does."""
     trained = {
         "name": f"{name}-s{seed}",
         "path": Path("nowhere.ckpt"),

@@ -72,7 +72,7 @@ def test_confusion_and_top5_equal_sklearn():
     assert found.top5["a"].value == pytest.approx(theirs)
 
 
-def test_classes_are_compared_separately_and_adjusted_for_their_number():
+def test_classes_are_compared_separately_with_adjusted_p_values():
     labels = np.arange(997) % 7
     first, second = np.ones(997, bool), labels != 3
     accuracy = compare_accuracy([given_answers(first, "a"), given_answers(second, "b")], CLASSES)
@@ -83,7 +83,7 @@ def test_classes_are_compared_separately_and_adjusted_for_their_number():
     assert sum(one.images for one in accuracy.classes) == 997
 
 
-def test_example_images_are_sampled_from_each_group_with_a_fixed_seed():
+def test_example_images_of_each_outcome_are_determined_by_the_seed():
     tested = [given_answers(_right(0.5, 1), "a"), given_answers(_right(0.5, 2), "b")]
     chosen = choose_examples(tested, seed=1)
     assert list(chosen) == ["only a right", "only b right", "all wrong"]

@@ -1,4 +1,4 @@
-"""Entries of a comparison in the test-set log."""
+"""Comparisons: entries in the test-set log, and use of the experiment's analysis plan."""
 
 import dataclasses
 

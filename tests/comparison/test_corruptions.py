@@ -15,20 +15,16 @@ def image_files():
     return render_objects(29, seed=3, image_size=(32, 40)).images.images
 
 
-def _distortion(spoiled, images) -> float:
-    return float((spoiled.double() - images.double()).square().mean())
-
-
 @pytest.mark.parametrize("side", [8, 16])
 def test_each_level_of_each_corruption_changes_small_images(side):
     images = render_objects(11, seed=3, image_size=side).images.images
     for name in CORRUPTIONS:
-        distortions = [_distortion(corrupt(images, name, level), images) for level in LEVELS]
+        distortions = [float((corrupt(images, name, level).double() - images).square().mean()) for level in LEVELS]
         assert distortions[0] > 1 and distortions[-1] > distortions[0], name
 
 
 @pytest.mark.parametrize("name", CORRUPTIONS)
-def test_corruption_of_an_image_does_not_depend_on_the_other_images(name):
+def test_corruption_of_an_image_does_not_depend_on_later_images(name):
     images = render_objects(CHUNK + 3, seed=4, image_size=16).images.images
     whole = corrupt(images, name, 3, seed=5)
     assert torch.equal(whole, corrupt(images, name, 3, seed=5))

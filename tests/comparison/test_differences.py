@@ -59,6 +59,6 @@ def test_unequal_trials_and_repeated_evaluations_are_warned_of(tmp_path):
     assert repeated.endswith("included: b-s0 3 times")
 
 
-def test_a_network_of_unknown_origin_is_marked_as_unknown(tmp_path):
+def test_a_network_with_unknown_training_settings_is_warned_of(tmp_path):
     entries = [entry(tmp_path, "a"), entry(tmp_path, "b", config={})]
     assert "it is not known how b was trained" in unfair_differences(entries, {})

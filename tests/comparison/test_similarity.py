@@ -39,7 +39,7 @@ def test_the_unbiased_estimate_is_the_sum_over_four_different_images():
     assert float(unbiased_hsic(k[None], l[None])) == pytest.approx(fmean(terms), rel=1e-10)
 
 
-def test_too_few_images_are_refused_before_any_is_processed(tmp_path):
+def test_too_few_images_for_the_similarity_are_refused(tmp_path):
     with pytest.raises(InputError, match="similarity: needs at least 4 test images, and there are 3 "):
         compare_entries([entry(tmp_path, "one", test=synthetic_images(3))])
 

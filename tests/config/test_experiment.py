@@ -225,7 +225,7 @@ def test_a_path_on_the_command_line_is_used_unchanged(text):
 
 
 @pytest.mark.parametrize(("name", "side"), [("decide", 64), ("regimes_synthetic", 32), ("quickstart", 16)])
-def test_both_models_of_a_config_need_equal_compute(name, side):
+def test_models_of_a_config_need_about_equal_compute(name, side):
     experiment, shape = experiment_from_dict(read_config(find_config(name))), (3, side, side)
     contenders = [one.model for one in experiment.contenders.values() if one.weights is None]
     macs = [

@@ -69,7 +69,7 @@ def test_onnx_gives_the_networks_logits_from_pixels(runs, contender, tmp_path, c
         (["--format", "timm"], "format timm supports VisionTransformer and timm models, not ResNet"),
     ],
 )
-def test_an_unknown_format_is_named(runs, words, message, tmp_path, capsys):
+def test_unknown_missing_and_unsupported_formats_are_named(runs, words, message, tmp_path, capsys):
     assert main(["export", str(runs["resnet"]), "--output", str(tmp_path), *words]) == 2
     assert message in capsys.readouterr().err
 

@@ -219,7 +219,7 @@ def test_unusable_data_are_refused_in_one_line(options, tmp_path, given, message
 
 
 @pytest.mark.parametrize("every", [2, 5])
-def test_a_group_is_never_in_two_splits(options, every):
+def test_images_of_a_group_are_in_one_fold(options, every):
     groups = [f"patient {place // every}" for place in range(COUNT)]
     given = open_dataset({"images": PIXELS, "labels": LABELS, "groups": groups}, options())
     folds = given.folds

@@ -434,7 +434,7 @@ def test_a_second_reading_uses_the_cache(root, options, decoded):
 
 
 @pytest.mark.parametrize("change", ["edited", "replaced", "added", "removed", "touched", "image_size", "resize"])
-def test_any_change_of_a_file_is_detected(root, options, decoded, change):
+def test_any_change_of_files_or_options_rebuilds_the_cache(root, options, decoded, change):
     classes(root / "train")
     classes(root / "test")
     path = root / "train" / "ant" / "3.png"

@@ -12,7 +12,7 @@ from vit_vs_cnn.data.near_duplicates import near_duplicate_pairs
 
 @pytest.fixture(scope="module")
 def image_files():
-    """Tiles of two photographs of scikit-learn: every fifth one separately, and the others."""
+    """Tiles of the two sample photographs of scikit-learn, split into every fifth tile and the others."""
     tiles = torch.cat([_tiles(torch.from_numpy(photo.copy())) for photo in load_sample_images().images])
     tiles = tiles[tiles.float().flatten(1).std(1) > 25]  # an empty sky has no detail to know it by
     apart = torch.arange(len(tiles)) % 5 == 0
@@ -71,7 +71,7 @@ def test_different_images_are_not_duplicates(image_files):
 
 
 def _ball(colour, spot):
-    """A shaded ball with a highlight on white, as two images of apples have in common."""
+    """A shaded ball with a highlight on white: the composition that two images of apples share."""
     rows, cols = torch.meshgrid(torch.arange(32.0), torch.arange(32.0), indexing="ij")
     inside = ((rows - 16).square() + (cols - 16).square()).sqrt().lt(11).float()
     light = torch.exp(-((rows - spot[0]).square() + (cols - spot[1]).square()) / 18)
@@ -80,7 +80,7 @@ def _ball(colour, spot):
 
 
 def _horizon(grey, seed):
-    """Sky, horizon and waves of a color, as two images of the sea have in common."""
+    """Sky, horizon and waves, gray or tinted: the composition that two images of the sea share."""
     waves = torch.randn(1, 1, 8, 32, generator=torch.Generator().manual_seed(seed))
     sea = 90 + 20 * F.interpolate(waves, (16, 32), mode="bilinear")[0]
     image_file = torch.cat([torch.full((1, 16, 32), 190.0), sea], 1).expand(3, -1, -1)

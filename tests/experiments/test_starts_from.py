@@ -58,7 +58,7 @@ def test_the_start_is_part_of_the_identity_of_a_run(finished, tmp_path):
     assert _run_folders(experiment_from_dict(values))["longer"].folder != _run_folders(finished)["longer"].folder
 
 
-def test_the_result_contains_its_start(finished):
+def test_the_result_records_the_weights_that_the_run_started_from(finished):
     runs = _run_folders(finished)
     assert _start(runs["longer"]) == (StartKind.CONTINUED, "resnet-n120-s3")
     assert _start(runs["resnet"]) == (StartKind.SCRATCH, None)

@@ -49,10 +49,6 @@ def _experiment(output: Path, **changes) -> Experiment:
     return experiment_from_dict(_values(output, **changes))
 
 
-def _grid(pool: ExperimentData, minutes: float, **times: float):
-    return _chosen(_experiment(Path("runs"), minutes=minutes), pool, {"vit": 0.01, "resnet": 0.03} | times)
-
-
 def _chosen(
     experiment: Experiment, pool: ExperimentData, times: dict[str, float], fixed: Collection[str] = ()
 ) -> GridPlan:
@@ -75,7 +71,7 @@ def test_sizes_are_evenly_spread_and_end_with_all_images(pool, count, smallest):
 def _plan_output(
     monkeypatch, experiment: Experiment, pool: ExperimentData, *, step: float = 0.01, **options
 ) -> tuple[Experiment, str]:
-    """Plans for given minutes, and the printed lines."""
+    """The experiment as planned for the given minutes, and the printed text."""
     monkeypatch.setattr("vit_vs_cnn.experiments.time_plan.seconds_per_step", lambda *_: step)
     text = io.StringIO()
     return plan_for_time(experiment, console=Console(file=text, width=400), pool=pool, **options), text.getvalue()
@@ -119,7 +115,7 @@ def test_too_few_minutes_are_refused_with_the_minutes_needed(pool):
     with pytest.raises(
         InputError, match=r"minutes 0\.01: the smallest plan \(1,300 images, 1 seed, 25 steps each\) takes about"
     ):
-        _grid(pool, 0.01)
+        _chosen(_experiment(Path("runs"), minutes=0.01), pool, {"vit": 0.01, "resnet": 0.03})
 
 
 def test_settings_given_by_the_user_are_kept(pool):

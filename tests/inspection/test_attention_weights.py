@@ -92,7 +92,7 @@ def test_maps_of_attention_pooling_use_its_learned_query():
     assert not maps.query[:, :2].any()
 
 
-def test_weights_are_available_with_and_without_timms_fused_attention():
+def test_weights_are_equal_with_and_without_timms_fused_attention():
     fused, slow = timm_vit(), timm_vit()
     for block in slow.blocks:
         block.attn.fused_attn = False
@@ -194,7 +194,7 @@ def test_a_block_without_recorded_attention_is_an_error():
 
 
 class Stochastic(TimmVisionTransformer):
-    """Gives other logits in each call."""
+    """Gives different logits in each call."""
 
     def forward(self, x, attn_mask=None):
         return super().forward(x, attn_mask) + torch.randn(1)

@@ -18,10 +18,6 @@ class Counting(nn.Module):
         return torch.stack([share.log(), (1 - share).log()], dim=1)
 
 
-def _images(batch=3):
-    return torch.randn(batch, 2, *SIZE, generator=torch.Generator().manual_seed(0))
-
-
 def test_tokens_are_deleted_and_inserted_in_the_order_of_the_map():
     images = torch.zeros(1, 2, *SIZE)
     images[:, :, :4, :4] = 1.0  # one token of 15
@@ -48,7 +44,7 @@ def test_steps_are_weighted_by_the_tokens_that_they_change():
 
 @pytest.mark.parametrize("fill", FILLS)
 def test_the_fill_keeps_the_mean_and_depends_on_the_image_only(fill):
-    images = _images()
+    images = torch.randn(3, 2, *SIZE, generator=torch.Generator().manual_seed(0))
     background = replacement_images(images, fill)
     assert background.shape == images.shape
     assert (background != images).any()

@@ -52,7 +52,7 @@ def test_maps_equal_captum():
     torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-4)
 
 
-def test_gradients_and_hooks_are_removed_from_the_network():
+def test_methods_leave_gradients_and_hooks_of_the_network_unchanged():
     network, given = _resnet(), images().float()
     network.head.bias.grad = torch.arange(7.0)
     for method in (grad_cam, integrated_gradients):

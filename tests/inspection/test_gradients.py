@@ -133,6 +133,6 @@ def test_a_gradient_of_zero_gives_the_identity():
 
 
 @pytest.mark.parametrize("classes", [torch.tensor([0, 1, CLASSES]), torch.tensor([0, -1, 1])])
-def test_an_unknown_class_is_refused_in_one_line(classes):
+def test_an_unknown_class_is_refused(classes):
     with pytest.raises(InputError, match="classes"):
         attention_gradients(vit(), images(), classes)

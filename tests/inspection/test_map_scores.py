@@ -101,7 +101,7 @@ def test_a_map_of_the_object_is_better_than_random_and_center_by_every_measure(t
     assert knows["pointing_p"] < 1e-6
 
 
-def test_a_random_map_scores_as_chance_and_the_center_as_itself(table, scores):
+def test_a_random_map_scores_as_chance_and_baselines_have_no_adjusted_p_values(table, scores):
     random = scores["random"]
     for kind in ("pointing", "mass", "rank"):
         assert abs(random[kind] - random["mask_area"]) < 0.08
@@ -112,7 +112,7 @@ def test_a_random_map_scores_as_chance_and_the_center_as_itself(table, scores):
     assert table[[f"{name}_p_holm" for name in MEASURES]][2:].isna().all(axis=None)
 
 
-def test_stars_are_adjusted_for_all_tests_of_the_table(table):
+def test_p_values_are_adjusted_for_all_tests_of_the_table(table):
     p_values = table[[f"{name}_p" for name in MEASURES]][:2].to_numpy().ravel().tolist()
     adjusted = [f"{name}_p_holm" for name in MEASURES]
     assert table[adjusted][:2].to_numpy().ravel().tolist() == holm(p_values)
@@ -136,14 +136,14 @@ def _pointing(method):
     return mask_agreement(maps, images.masks, image_noise(pixels, "ties")[:, 0]).pointing.double().numpy()
 
 
-def test_a_method_that_ignores_randomized_weights_is_flagged(scores):
+def test_randomized_weights_change_maps_only_of_methods_that_use_the_weights(scores):
     knows, edges = scores["knows"], scores["edges"]
     assert knows["sanity_all_max"] < 0.5 and edges["sanity_all_max"] == 1.0
     assert [knows[f"sanity_head{part}"] for part in ("", "_sd", "_max")] == [1.0, 0.0, 1.0]
     assert knows["sanity_all_sd"] > 0.0
 
 
-def test_a_constant_map_under_randomized_weights_counts_as_unchanged():
+def test_the_sanity_score_of_a_map_that_becomes_constant_is_undefined():
     trained = Template().trunk.weight.detach()
 
     def broken(asked):

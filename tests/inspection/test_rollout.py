@@ -78,7 +78,7 @@ def test_rows_sum_to_one_and_the_map_is_a_row_of_the_matrix_for_every_layout(lay
 
 
 @pytest.mark.parametrize("pool", ["mean", "class"])
-def test_rollout_of_windows_extends_by_one_window_per_layer(pool):
+def test_rollout_of_windows_extends_by_half_a_window_per_layer(pool):
     depth, (rows, cols) = 2, (5, 7)
     torch.manual_seed(0)
     model = VisionTransformer((10, 14), 2, embed_dim=8, depth=depth, num_heads=2, window_size=3, pool=pool)

@@ -1,4 +1,4 @@
-"""One door to every method, for networks with and without attention."""
+"""One function for every method, for networks with and without attention."""
 
 import pytest
 import torch

@@ -87,7 +87,7 @@ def test_a_convolution_that_is_used_twice_is_replaced_once():
         pytest.param("timm/mobilenetv3_small_050", {"form": "quadratic"}, marks=pytest.mark.slow),
     ],
 )
-def test_its_checkpoint_fits_the_model_with_its_name(name, options):
+def test_the_checkpoint_of_a_converted_network_loads_into_the_model_of_its_name(name, options):
     own = dict(options)
     model = trained(name, **({"width": own.pop("width")} if "width" in own else {}))
     compiled = AttentionNetwork(model, image_size=(ROWS, COLS), **own)
@@ -195,7 +195,7 @@ def test_a_forward_pass_that_reads_a_kernel_is_refused():
 
 
 @pytest.mark.parametrize("options", [{}, {"form": "quadratic"}, {"released": True, "window_size": 5}])
-def test_it_starts_from_a_trained_network_of_the_same_architecture(options):
+def test_an_attention_network_starts_from_a_trained_network_of_its_architecture(options):
     torch.manual_seed(3)
     source = trained(width=5)
     other = create_model("attention/resnet8", num_classes=CLASSES, image_size=(ROWS, COLS), width=5, **options)

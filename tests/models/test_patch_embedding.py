@@ -29,7 +29,7 @@ def test_conv_stem_has_the_stride_of_the_patch(patch_size, convolutions):
 
 
 @pytest.mark.parametrize("count", [1, 2])
-def test_the_convolutional_tokenizer_is_the_papers(count):
+def test_the_convolutional_tokenizer_equals_that_of_the_paper(count):
     patch = 2**count
     embedding = PatchEmbedding((3 * patch, 5 * patch), patch, CHANNELS, DIM, stem="conv_pool").double()
     images = torch.randn(BATCH, CHANNELS, 3 * patch, 5 * patch, dtype=torch.float64)

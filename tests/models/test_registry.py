@@ -118,7 +118,7 @@ def test_a_model_is_registered_under_a_new_name_and_registering_again_replaces_i
         create_model("poled", num_classes=7, image_size=6)
 
 
-def test_create_model_does_not_download_pretrained_weights():
+def test_create_model_refuses_pretrained_and_names_the_call_of_timm():
     with pytest.raises(ValueError, match=r'takes no "pretrained": timm.create_model\("resnet18", pretrained=True\)'):
         create_model("timm/resnet18", pretrained=True)
 

@@ -95,7 +95,7 @@ def test_logits_follow_the_papers_equations():
 
 @pytest.mark.parametrize("window", [{}, {"window_size": 3}, {"window_size": 2, "window_kind": "block"}])
 @pytest.mark.parametrize("position", POSITIONS)
-def test_resize_returns_a_copy_and_leaves_the_model(position, window):
+def test_resize_returns_a_copy_and_leaves_the_model_unchanged(position, window):
     model = build(position=position, pool="class", **window).eval()
     batch = images()
     before = model(batch)

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.usefixtures("real_figures")
 
 
 @pytest.mark.parametrize("names", [["masks", "windows"], pytest.param([*FIGURES], marks=pytest.mark.slow)], ids=len)
-def test_figures_of_the_lesson_fill_their_canvas_within_a_margin(tmp_path, monkeypatch, names):
+def test_figures_of_the_lesson_are_neither_blank_nor_clipped(tmp_path, monkeypatch, names):
     quick = {"transformer_heads": partial(transformer_heads, steps=2)}
     monkeypatch.setattr(figures, "FIGURES", FIGURES | quick)
     monkeypatch.setattr(figures, "FEATURE_COUNTS", (16, 32))

@@ -30,7 +30,7 @@ def seeded(accuracies: dict[str, dict[int, float]], *, seeds=3, images=1009, spr
 
 
 def with_predictions(results: list[RunResult]) -> tuple[list[RunResult], dict[str, np.ndarray]]:
-    """Results with accuracies rounded to whole images, and predictions with these accuracies."""
+    """Results with accuracies rounded to whole images, and the correctness of predictions with these accuracies."""
     ease = np.random.default_rng(5).random(results[0].scores.scored_images)
     correct = {
         r.run: (score := ease + np.random.default_rng([i]).normal(0, 0.1, len(ease))) < np.quantile(score, r.accuracy)

@@ -89,7 +89,7 @@ def test_obstacle_at_one_size_leaves_the_others_alone():
     assert second.conclusion is Conclusion.SIGNIFICANTLY_BETTER
 
 
-def test_crossover_is_between_neighbouring_significant_sizes():
+def test_crossover_is_between_neighboring_significant_sizes():
     accuracies = {"a": {5: 0.5, 7: 0.55, 11: 0.6, 13: 0.7}, "b": {5: 0.4, 7: 0.55, 11: 0.7, 13: 0.8}}
     measured = measure(seeded(accuracies))
     assert find_crossovers(compare_all(measured)) == [Crossover(below="a", above="b", low=5, high=11)]

@@ -72,7 +72,7 @@ def test_the_page_loads_nothing_and_escapes_names(written):
 
 
 class _Reader:
-    """A reader's hand and eye."""
+    """A simulated user, who moves the mouse, presses keys and reads the page."""
 
     def __init__(self, browser):
         from selenium.webdriver.common.action_chains import ActionChains
@@ -204,7 +204,7 @@ def test_maps_on_the_page_equal_those_of_python_and_have_their_scores(reader, wr
     assert f"Deletion {float(convolves.methods[0].deletion[0]):.2f}" in reader.text(".readout", 1)
 
 
-def test_images_can_be_filtered_by_class_and_by_wrong_network(reader, written):
+def test_images_can_be_filtered_by_class_correctness_and_disagreement(reader, written):
     images, networks = shown(), written[1]
     known = [i for i in range(COUNT) if images.label(i) is not None]
     rights = {i: [CLASSES[int(one.predicted[i])] == images.label(i) for one in networks] for i in known}
@@ -240,7 +240,7 @@ def test_keys_change_patch_layer_head_image_and_method(reader):
     reader.keys("[", "n", "n")  # the other network, and back
     assert "Layer 1 of 3" in reader.text(".count")
     reader.keys("]")
-    reader.keys(";")  # the last head, 2, precedes the first
+    reader.keys(";")  # the choice before the first is the last: head 2
     torch.testing.assert_close(reader.numbers(), _row(reader.weights[1][:, 1], 2, 3), atol=1e-12, rtol=0)
     reader.keys(" ")
     reader.keys(Keys.ARROW_LEFT)

@@ -92,7 +92,7 @@ def test_names_from_users_are_escaped(page, render):
     assert html.count("&lt;script&gt;") >= 8
 
 
-def test_values_in_custom_templates_are_escaped():
+def test_values_in_templates_are_escaped():
     page = Page("t", assets=["explorer.js"])
     page.template("explorer.html", weights={NASTY: NASTY}, data={"name": NASTY, "a": "</script>"})
     html = page.to_html()

@@ -94,7 +94,7 @@ def test_a_plan_without_listed_runs_is_replaced(tmp_path, grid):
     assert register_plan(other, tmp_path) == other == read_plan(tmp_path)
 
 
-def test_repeated_seeds_do_not_change_the_plan():
+def test_adding_the_same_seeds_again_does_not_change_the_plan():
     plan = _with_changes(PLAN, dataclasses.replace(PLAN, seeds=(0, 1, 2, 3)))
     assert _with_changes(plan, dataclasses.replace(PLAN, seeds=(0, 1, 2, 3))) == plan
 
@@ -138,7 +138,7 @@ def test_another_obstacle_comes_before_missing_seeds():
     assert _rules(plan, 0, 1, 2, obstacle=tuning)[2] is ObstacleKind.TUNING
 
 
-def test_unfinished_secondary_comparisons_are_counted():
+def test_all_planned_secondary_comparisons_are_counted():
     assert PLAN.secondary_count == 5
     assert dataclasses.replace(PLAN, pairs=(("b", "a"),)).secondary_count == 1
 

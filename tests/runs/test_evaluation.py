@@ -1,4 +1,4 @@
-"""The test set is opened in one place, on the record."""
+"""The test set is evaluated in one place, and every evaluation is logged."""
 
 import json
 
@@ -30,9 +30,9 @@ def _scale(images):
 def test_prediction_is_in_evaluation_mode_in_order_and_restores_the_mode():
     network = _network()
     predictions = predict(network, _images(), _scale, batch_size=7)
+    assert network.training
     expected = network.eval()(_scale(_images().images))
     torch.testing.assert_close(predictions.logits, expected.detach())
-    assert _network().training
     assert predictions.accuracy == (expected.argmax(1) == _images().labels).double().mean()
 
 

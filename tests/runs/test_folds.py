@@ -74,7 +74,7 @@ def test_every_image_is_in_one_fold_which_a_seed_uses_for_testing_only(photos, g
                 assert not sides[0] & sides[1] and not sides[0] & sides[2] and not sides[1] & sides[2]
 
 
-def test_a_folder_has_one_fingerprint_and_each_fold_a_name(photos):
+def test_each_fold_has_a_name_and_the_fingerprint_depends_on_split_options(photos):
     pool = ExperimentData(_data(photos))
     assert len({pool.test_set(seed) for seed in range(10)}) == 5
     assert all(pool.test_set(seed).startswith(pool.fingerprint) for seed in range(5))

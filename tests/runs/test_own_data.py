@@ -23,7 +23,7 @@ HERE = "tests.runs.test_own_data"
 
 
 def images_and_labels(count: int = COUNT, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """A custom class that a config names."""
+    """Images and labels from a user-defined function that a config names."""
     pixels = np.random.default_rng(seed).integers(0, 256, (count, 16, 8, 3), dtype=np.uint8)
     return pixels, np.arange(count) % 3
 
@@ -105,7 +105,7 @@ def test_later_commands_find_images_given_in_python(given, tmp_path, cache):
     assert vc.train(_values(tmp_path), data=images_and_labels(), quiet=True) is not None
 
 
-def test_workers_find_the_images_without_the_user_defined_class(tmp_path):
+def test_stored_images_are_found_without_importing_their_user_defined_source(tmp_path):
     values = _values(tmp_path, source={"class_path": f"{HERE}.images_and_labels", "init_args": {"count": 150}})
     results = run_quietly(experiment_from_dict(values))
     assert {result.data.data_details["counts"]["train"]["0"] for result in results} == {50}
@@ -194,7 +194,7 @@ def test_an_invalid_fingerprint_of_images_is_refused():
         ArraysOptions(fingerprint="../../etc")
 
 
-def test_the_answer_begins_with_a_warning_of_test_images_in_pretraining(tmp_path, monkeypatch):
+def test_the_answer_begins_with_a_warning_of_near_duplicate_test_images(tmp_path, monkeypatch):
     pixels, labels = images_and_labels(90)
     pixels[40:] = np.random.default_rng(7).integers(0, 256, pixels[40:].shape, dtype=np.uint8)
     values = {**_values(tmp_path), "output": tmp_path, "data": {"validation_fraction": 0.2}}

@@ -148,12 +148,12 @@ def log_next_to(folder: Path) -> TestSetLog:
     return TestSetLog(path.parent.parent, path.stem)
 
 
-def test_the_log_of_a_run_is_recorded_byte_for_byte(trained_once, recorded):
+def test_the_test_set_log_is_recorded_byte_for_byte(trained_once, recorded):
     assert log_next_to(recorded).path.read_bytes() == log_next_to(trained_once).path.read_bytes()
 
 
 def test_logs_of_two_machines_are_joined(trained_once, tmp_path):
-    """Entries of the run are appended once to those of the record, and results contain their new hashes."""
+    """Entries of the experiment are appended once to those of the record, and results contain their new hashes."""
     test_set, copied = log_next_to(trained_once).test_set, tmp_path / "kept" / "tiny"
     mine = TestSetLog(tmp_path / "kept", test_set)
     mine.record(weights="others", accuracy=0.5, label="elsewhere", run=None)

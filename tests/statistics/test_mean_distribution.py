@@ -24,7 +24,7 @@ MANY_IMAGES = 10**15
 
 
 def simulated(accuracy: float, seeds: int = 3, images: int = 1009, *, seed: int = 0) -> np.ndarray:
-    """Predictions of seeds that misclassify the same images."""
+    """Correctness of the predictions of several seeds, which misclassify mostly the same images."""
     ease = np.random.default_rng(99).normal(0, 1.0, images)
     rng = np.random.default_rng(seed)
     level = stats.norm.ppf(accuracy) * np.sqrt(2) + 0.05 * rng.normal(size=(seeds, 1))

@@ -119,7 +119,7 @@ def test_interval_within_the_margin_is_equivalent_and_a_significant_difference_i
     end = max(-close.difference.low, close.difference.high)
     barely, missed = (compared(0.0, 10, margin=factor * end) for factor in (1.01, 0.99))
     assert (barely.conclusion, missed.conclusion) == (Conclusion.EQUIVALENT, Conclusion.NOT_ENOUGH_EVIDENCE)
-    assert adjust_comparisons([barely] * 3)[0].conclusion is Conclusion.NOT_ENOUGH_EVIDENCE  # equally adjusted
+    assert adjust_comparisons([barely] * 3)[0].conclusion is Conclusion.NOT_ENOUGH_EVIDENCE  # adjusted, too
 
 
 def test_secondary_comparisons_are_adjusted_by_holm_and_the_primary_one_is_not():
@@ -150,7 +150,7 @@ def test_missing_planned_comparisons_count_as_not_significant():
 
 
 def test_comparison_without_a_conclusion_makes_no_other_one_easier():
-    """The p-value of two single networks is small although the variance over seeds is unknown."""
+    """Holm's method would otherwise relax the adjustment of the other comparison after the small p-value."""
     blocked, judged = compared(0.3, obstacle=TUNING), compared(0.03)
     assert blocked.p_value < judged.p_value
     adjusted = adjust_comparisons([blocked, judged])

@@ -134,7 +134,7 @@ def test_learning_rates_follow_the_documented_formula(warmup, steps):
     assert schedule.factor(rise, steps) == 1.0
 
 
-def test_the_classifier_works_with_any_lightning_trainer(tmp_path):
+def test_the_classifier_works_with_a_plain_lightning_trainer(tmp_path):
     data = _data()
     data.validation = data.training
     module = Classifier(_network(), num_classes=3, optimizer=Optimizer(lr=0.01), ema_half_life=0.5)
@@ -238,7 +238,7 @@ def test_the_loss_of_weighted_classes_is_that_of_torch_for_shares_of_classes_too
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_a_batch_of_classes_with_weight_0_changes_no_weights(smoothing):
+def test_a_batch_of_classes_with_weight_0_has_zero_loss_and_gradient(smoothing):
     logits = torch.randn(3, 3, requires_grad=True)
     module = _classifier(class_weights=[0.0, 1.0, 1.0], label_smoothing=smoothing)
     loss = module._loss(logits, torch.zeros(3, dtype=torch.int64))
@@ -259,7 +259,7 @@ class _Noise(nn.Module):
         return self.linear(images.flatten(1))
 
 
-def test_epochs_of_any_lightning_trainer_have_different_batches():
+def test_random_numbers_differ_between_epochs_of_a_plain_lightning_trainer():
     network = _Noise()
     batches = [(torch.rand(3, 1, 2, 3), torch.tensor([0, 1, 0])) for _ in range(3)]
     data = DataLoader(batches, batch_size=None, collate_fn=lambda batch: batch)
@@ -269,15 +269,17 @@ def test_epochs_of_any_lightning_trainer_have_different_batches():
     assert len({*network.random_numbers}) == len(network.random_numbers) == 9
 
 
-def test_an_average_copies_integer_buffers():
+def test_an_average_copies_infinite_and_integer_buffers():
     network = nn.Linear(3, 3)
     network.register_buffer("mask", torch.full((2, 2), -torch.inf).triu(1))
+    network.register_buffer("count", torch.tensor(0))
     average = MovingAverage(network)
     average.update(network, is_first=True)
     with torch.no_grad():
         network.weight.add_(1.0)
+        network.count.add_(5)
     average.update(network, is_first=False)
-    assert torch.equal(average.network.mask, network.mask)
+    assert torch.equal(average.network.mask, network.mask) and average.network.count == 5
     torch.testing.assert_close(average.network.weight, network.weight - 0.5)
 
 

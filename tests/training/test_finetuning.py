@@ -96,7 +96,7 @@ def test_batch_norms_of_frozen_layers_keep_their_statistics():
 
 
 @pytest.mark.parametrize("last", [0, 1])
-def test_a_compiled_network_has_the_same_layers(last):
+def test_a_network_converted_to_attention_has_the_layers_of_its_original(last):
     network = create_model("attention/resnet8", num_classes=3, image_size=8, width=4, released=True)
     layers = list_layers(network)
     assert [layer[0].split(".")[1] for layer in layers] == ["stem", "stages", "stages", "stages", "head"]

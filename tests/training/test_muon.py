@@ -42,7 +42,7 @@ def test_muon_equals_timms_bit_for_bit(options):
 
 
 @pytest.mark.parametrize("name", ["muon", "nmuon"])
-def test_a_config_uses_this_muon(name):
+def test_muon_in_a_config_is_the_stacked_muon(name):
     optimizer = Optimizer(name, lr=0.02, weight_decay=0.1).build(_Net())
     assert isinstance(optimizer, StackedMuon)
     assert [group["weight_decay"] for group in optimizer.param_groups] == [0, 0.1]

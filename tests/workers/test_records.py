@@ -80,7 +80,7 @@ def test_an_early_stopped_run_that_was_killed_is_not_trained_further(stopped, tm
 @pytest.mark.parametrize(
     "how", [{"execution": {"validation_interval": 2}}, {"trainer": {"limit_val_batches": 1}}], ids=["interval", "share"]
 )
-def test_validation_settings_are_part_of_the_identity_with_callbacks(tmp_path, how):
+def test_validation_settings_are_part_of_the_identity_only_with_callbacks(tmp_path, how):
     def identity(blocks: dict[str, Any], **trainer: Any) -> dict[str, Any]:
         values = _resnet(tmp_path, **{**blocks, "trainer": blocks.get("trainer", {}) | trainer})
         return experiment_from_dict(values).run_settings("resnet", 120, 3, fingerprint="f")
@@ -197,7 +197,7 @@ def test_a_file_over_the_size_limit_is_named(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_each_run_has_a_separate_run_in_each_logger(tmp_path):
+def test_each_run_is_logged_separately(tmp_path):
     logger = [{"class_path": "CSVLogger", "init_args": {"save_dir": str(tmp_path / "logs")}}]
     values = tiny_config(tmp_path, protocol=SHORT)
     values["trainer"]["logger"] = [*logger, {"class_path": "tests.workers.services.Service"}]

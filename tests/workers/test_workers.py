@@ -37,7 +37,7 @@ HAS_RAY = importlib.util.find_spec("ray") is not None
 
 
 def _values(output, **executor) -> dict[str, Any]:
-    """Three contenders, one of which starts from another, and a process that is killed during a run."""
+    """Two contenders, one of which starts from the other, and two seeds."""
     values = tiny_config(output)
     resnet = {**values["contenders"]["resnet"], "model": {"name": "resnet8", "width": 2}}
     values["contenders"] = {"later": {**resnet, "starts_from": "resnet"}, "resnet": resnet}

@@ -20,7 +20,7 @@ def random_kernel(*, size=3, groups=1, outputs=6, channels=4, seed=0) -> torch.T
 
 
 @pytest.mark.parametrize("num_heads", [1, 2, 4, 6])
-def test_kernel_error_is_not_below_the_bound_of_the_singular_values(num_heads):
+def test_fit_error_is_the_kernel_error_and_near_the_singular_value_bound(num_heads):
     kernel = random_kernel()
     fit = fit_heads(kernel, grid(3), num_heads)
     weights = position_scores(fit.centers, fit.log_sharpness, grid(3)).softmax(-1)

@@ -38,7 +38,7 @@ def blur(tokens, alpha):
 
 
 @pytest.mark.parametrize("alpha", [0.5, 1.0, 2.0, 4.0])
-def test_blunt_heads_convolve_the_blurred_padded_image(alpha):
+def test_heads_of_finite_sharpness_convolve_the_blurred_padded_image(alpha):
     conv = convolution(padding=1)
     x = images()
     expected = F.conv2d(blur(F.pad(x, (1, 1, 1, 1)), alpha), conv.weight, conv.bias)
@@ -47,7 +47,7 @@ def test_blunt_heads_convolve_the_blurred_padded_image(alpha):
 
 @pytest.mark.parametrize("beta", [1.0, 5.0, 10.0, 20.0, math.inf])
 @pytest.mark.parametrize("window_size", [3, 5])
-def test_blunt_windows_equal_their_closed_form(beta, window_size):
+def test_windows_of_any_sharpness_equal_their_closed_form(beta, window_size):
     conv = convolution(padding=1, bias=False)
     attention = conv2d_to_attention(conv, sharpness=beta, window_size=window_size)
     x = images().requires_grad_()
@@ -94,7 +94,7 @@ def test_error_of_narrow_heads_is_the_tail_of_the_singular_values(head_dim, grou
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("padding", [0, 2, (2, 1), (0, 3), "same", "valid"])
-def test_every_padding_stride_dilation_and_group_equals_torchs_convolution(form, padding):
+def test_output_equals_torchs_convolution_for_padding_stride_dilation_and_groups(form, padding):
     geometries = [(1, 2, 1), (3, 1, 1), ((2, 3), (2, 1), 1), (3, (1, 3), (2, 1)), ((5, 2), 1, (1, 3))]
     for kernel_size, stride, dilation in geometries:
         if padding == "same" and (stride != 1 or kernel_size == (5, 2)):  # not allowed, or torch warns that it copies
@@ -220,7 +220,7 @@ def test_chunks_of_images_give_the_same_output(monkeypatch, released):
         assert_equal(parts, whole, 1e-11)
 
 
-def test_autocast_applies_to_a_trainable_layer():
+def test_a_trainable_layer_works_under_autocast():
     layer = ConvolutionalAttention(CHANNELS, FILTERS, 3, padding=1, released=True)
     x = images(dtype=torch.float32)
     with torch.autocast("cpu", torch.bfloat16):
@@ -261,7 +261,7 @@ def test_images_of_a_wrong_shape_are_refused():
         layer(images(rows=2, dtype=torch.float32))
 
 
-def test_convolutions_unlike_torchs_are_refused():
+def test_subclasses_of_conv2d_and_circular_padding_are_refused():
     class Odd(nn.Conv2d):
         def forward(self, x):
             return -super().forward(x)

@@ -84,6 +84,6 @@ def test_a_layer_without_prefix_tokens_is_the_function_and_prefix_tokens_attend_
         ({"grid_size": (3, 4)}, r"12 tokens for grid_size=\(3, 4\), but have 15"),
     ],
 )
-def test_wrong_shapes_are_named_with_the_reason(options, message):
+def test_invalid_arguments_are_named_with_the_reason(options, message):
     with pytest.raises(ValueError, match=message):
         block_attention(*inputs(15), **({"grid_size": (3, 5), "window_size": 2} | options))

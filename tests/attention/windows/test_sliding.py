@@ -193,7 +193,7 @@ def test_a_layer_without_prefix_tokens_is_the_function_and_prefix_tokens_attend_
         ({"bias": torch.zeros(HEADS, 5, 5)}, r"\(3, 3, 3\), but is \(3, 5, 5\)"),
     ],
 )
-def test_wrong_shapes_are_named_with_the_reason(options, message):
+def test_invalid_arguments_are_named_with_the_reason(options, message):
     with pytest.raises(ValueError, match=message):
         local_attention(*inputs(15), **({"grid_size": (3, 5), "window_size": 3} | options))
 

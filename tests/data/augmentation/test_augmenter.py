@@ -55,7 +55,7 @@ def test_without_augmentation_images_are_only_normalized(images, labels):
     assert torch.equal(targets, labels)
 
 
-def test_defaults_equal_torchvision_crop_flip_normalise(images, labels):
+def test_defaults_equal_torchvision_crop_flip_normalize(images, labels):
     augment = augmenter()
     draws = augment.draw(53, generator())
     result, _ = augment(images, labels, draws)
@@ -67,7 +67,7 @@ def test_defaults_equal_torchvision_crop_flip_normalise(images, labels):
 
 
 @pytest.mark.parametrize("config", [{}, EVERYTHING, {"policy": "trivialaugment"}], ids=["plain", "all", "trivial"])
-def test_equal_random_numbers_give_equal_batches_and_leave_the_images(config, images, labels):
+def test_equal_random_numbers_give_equal_batches_and_leave_images_unchanged(config, images, labels):
     augment, before = augmenter(**config), images.clone()
     draws = augment.draw(53, generator())
     first, second = augment(images, labels, draws), augmenter(**config)(images, labels, draws)
@@ -137,7 +137,7 @@ def test_resized_crops_are_torchvisions(tall):
         assert (one - exact[0]).abs().max() <= 0.5 + 1e-3
 
 
-def test_crops_have_the_requested_areas_and_ratios():
+def test_crops_have_the_requested_areas_and_are_inside_the_image():
     top, bottom, left, right = _boxes(20_000, (0.3, 0.5))
     assert (top >= 0).all() and (bottom <= 19).all() and (left >= 0).all() and (right <= 11).all()
     areas = (bottom - top) * (right - left) / (19 * 11)
@@ -154,7 +154,7 @@ class GlobalNoise:
 
 
 @pytest.mark.parametrize("transform", [GlobalNoise(), v2.RandomRotation(30), v2.ElasticTransform(sigma=0.9)])
-def test_a_custom_transform_has_random_numbers_for_each_image(tall, transform):
+def test_randomness_of_a_custom_transform_depends_on_the_image_index_only(tall, transform):
     hook = CustomTransform(transform, "mine")
     states = torch.get_rng_state(), np.random.get_state()[1].copy()
     together = hook(tall, range(100, 123))
@@ -174,7 +174,7 @@ def test_a_custom_transform_has_random_numbers_for_each_image(tall, transform):
         (lambda image: 1 // 0, "ZeroDivisionError"),
     ],
 )
-def test_a_transform_with_another_output_is_refused(tall, transform, message):
+def test_a_transform_with_a_wrong_output_or_an_error_is_refused(tall, transform, message):
     with pytest.raises(InputError, match=message):
         CustomTransform(transform, "mine")(tall, range(23))
 

@@ -62,7 +62,7 @@ def test_bins_and_signs_equal_torchvision(policy, operation, channels, tables):
         assert difference.max() == 0
 
 
-def test_fractional_magnitude_is_between_its_neighbours():
+def test_fractional_magnitudes_are_interpolated():
     lower, middle, upper = (make_policy_table("randaugment", [bins], (31, 37)).levels for bins in (9.0, 9.5, 10.0))
     brightness = 2 * OPERATIONS.index("Brightness")
     torch.testing.assert_close(middle[brightness], (lower[brightness] + upper[brightness]) / 2)

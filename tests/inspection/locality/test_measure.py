@@ -124,7 +124,7 @@ def test_distance_is_the_weighted_mean_of_distances_in_pixels():
     assert attention_distance(torch.eye(35)[None, None], GRID).item() == 0
 
 
-def test_a_query_that_attends_only_to_prefix_tokens_has_no_distance():
+def test_a_query_that_attends_only_to_prefix_tokens_has_distance_0():
     weights = torch.zeros(1, 1, 36, 36)
     weights[..., 0] = 1.0
     assert attention_distance(weights, GRID, extra_tokens=1).item() == 0

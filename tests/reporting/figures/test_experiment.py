@@ -105,7 +105,7 @@ def test_differences_without_a_conclusion_are_hollow(seeds):
     assert len(open_ones) < len(SIZES) if seeds == 3 else len(open_ones) == len(SIZES)
 
 
-def test_each_model_compared_with_one_has_a_curve_with_hollow_marks_without_a_conclusion():
+def test_each_model_has_a_difference_curve_with_hollow_marks_if_no_conclusion():
     analysis = analyze(seeded(THREE, images=10**6, spread=0.01))
     to_cnn = replace(analysis, comparisons=tuple(c for c in analysis.comparisons if "cnn" in c.names))
     (axis,) = difference_curves(to_cnn).axes
