@@ -159,7 +159,7 @@ def attend_nonempty(
         attn_mask: boolean mask, or numbers that are added to the scores, as of torch's
             ``scaled_dot_product_attention``.
     """
-    if attn_mask is not None and attn_mask.ndim == 3:
+    if attn_mask is not None and attn_mask.ndim == 3 and queries.ndim == 4:
         attn_mask = attn_mask[None]  # torch's fused kernels take two or four dimensions
     if not _explicit_is_faster(queries, keys, values, attn_mask):
         return F.scaled_dot_product_attention(queries, keys, values, attn_mask, dropout_p=dropout, scale=scale)

@@ -165,8 +165,8 @@ class KernelRegression(nn.Module):
 
     def leave_one_out_loss(self) -> Float[Tensor, ""]:
         """Mean squared error of ``leave_one_out``."""
-        _, values = self._fitted()
-        return (self.leave_one_out() - values).square().mean()
+        predicted, (_, values) = self.leave_one_out(), self._fitted()
+        return (predicted - values.to(predicted)).square().mean()
 
     @torch.enable_grad()
     def _learn_bandwidth(self) -> None:

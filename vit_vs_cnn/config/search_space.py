@@ -83,7 +83,7 @@ def _at(values: Mapping[str, Any], point: float) -> int | float:
     are_whole = isinstance(low, int) and isinstance(high, int)
     end = high + 1 if are_whole else high
     value = low * (end / low) ** point if values.get("log") else low + point * (end - low)
-    return min(high, int(value)) if are_whole else min(high, max(low, float(f"{value:.3g}")))
+    return min(high, int(value)) if are_whole else float(min(high, max(low, float(f"{value:.3g}"))))
 
 
 def check_space(space: Mapping[str, Any], contenders: Iterable[Contender]) -> None:

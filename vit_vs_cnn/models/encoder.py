@@ -28,7 +28,8 @@ class Mlp(nn.Module):
     def __init__(self, embed_dim: int, hidden_dim: int, dropout: float = 0.0) -> None:
         super().__init__()
         if hidden_dim < 1:
-            raise ValueError(f"mlp_ratio must give the MLP at least one channel, but gives {hidden_dim}")
+            given = f"gives {hidden_dim} with embed_dim {embed_dim}"
+            raise ValueError(f"mlp_ratio must give the MLP at least one channel, but {given}")
         self.expand = nn.Linear(embed_dim, hidden_dim)
         self.contract = nn.Linear(hidden_dim, embed_dim)
         self.dropout = nn.Dropout(dropout) if dropout > 0.0 else None

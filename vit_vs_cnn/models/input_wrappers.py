@@ -103,7 +103,9 @@ class PermutedInput(nn.Module):
         super().__init__()
         rows, cols = as_rows_and_cols("image_size", image_size)
         if block_size < 1 or rows % block_size or cols % block_size or block_size >= max(rows, cols):
-            raise ValueError(f"permute_blocks must cut {rows} x {cols} pixels into equal blocks, but is {block_size}")
+            raise ValueError(
+                f"permute_blocks must cut {rows} x {cols} pixels into two or more equal blocks, but is {block_size}"
+            )
         self.network = network
         self.block_size = block_size
         count = (rows // block_size) * (cols // block_size)

@@ -63,6 +63,8 @@ def test_many_curves_have_intervals_for_the_recommended_pair_alone():
     (axis,) = accuracy_curves(analysis).axes
     assert len(axis.containers) == 2
     assert labels_next_to(axis) == [*"abcdef"]
+    curves = [line.get_xdata() for line in axis.lines if len(line.get_xdata()) == 2]
+    assert sum([*curve] == [100, 700] for curve in curves) == 4  # those without intervals are not shifted
 
 
 def test_differences_from_the_best_are_ordered_and_filled_only_with_a_conclusion():

@@ -81,12 +81,14 @@ def _draw_rows(axis: Axes, analysis: Analysis, budget: str) -> None:
 def _draw_curves(axis: Axes, analysis: Analysis, budget: str) -> None:
     styles, advice = assign_styles(analysis.display_names), analysis.recommendation
     step = (analysis.sizes[-1] / analysis.sizes[0]) ** INTERVAL_OFFSET
-    for number, (key, style) in enumerate(styles.items()):
+    has_few = len(styles) <= MAX_CURVES_WITH_INTERVALS
+    with_intervals = [key for key in styles if has_few or key in (advice.best, advice.rival)]
+    for key, style in styles.items():
         curve = analysis.curve(key, budget)
-        offset = step ** (number - (len(styles) - 1) / 2)
+        offset = step ** (with_intervals.index(key) - (len(with_intervals) - 1) / 2) if key in with_intervals else 1
         sizes, values = [p.train_size * offset for p in curve], [100 * p.accuracy.value for p in curve]
         axis.plot(sizes, values, lw=1.5, ms=6, label=analysis.display_names[key], **style.line)
-        if len(styles) <= MAX_CURVES_WITH_INTERVALS or key in (advice.best, advice.rival):
+        if key in with_intervals:
             _draw_intervals(axis, sizes, [p.accuracy for p in curve], style)
             for size, point in zip(sizes, curve, strict=True):
                 values = 100 * np.array(point.by_seed)
