@@ -204,7 +204,8 @@ def test_most_accurate_model_of_an_experiment_predicts_unless_one_is_named(train
     best, other = ("resnet", "vit") if accuracy["resnet"] >= accuracy["vit"] else ("vit", "resnet")
     assert main(["predict", str(trained_once), str(photos / "a.png"), "--json"]) == 0
     printed = capsys.readouterr()
-    assert f"Model: {best}, " in printed.err and f"--contender names another ({other})" in printed.err
+    size = f"{analysis.sizes[-1]} training images ({100 * accuracy[best]:.1f} %)"
+    assert f"Model: {best}, " in printed.err and f"{size}; --contender names another ({other})" in printed.err
     expected = vc.load(trained_once, best).predict(photos / "a.png")
     assert json.loads(printed.out)["pictures"] == [*expected.rows()]
     assert main(["predict", str(trained_once), str(photos / "a.png"), "--contender", other]) == 0

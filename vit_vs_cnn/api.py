@@ -380,7 +380,7 @@ def inspect(
 
     Arguments:
         paths: checkpoints and folders of runs, shown side by side.
-            For an experiment: the first transformer and the first CNN at the largest training size.
+            For an experiment: the first transformer and CNN, at the largest training size with runs of all models.
         images: files, folders, or numbers of test images. Default: randomly sampled test images.
         count: number of images to sample, from the test images or from each folder.
         methods: rollout, relevance, grad_cam, ... Default: rollout and relevance for transformers, else grad_cam.
@@ -490,21 +490,22 @@ def predict(
 
 
 def _most_accurate(place: Place, quiet: bool) -> str | None:
-    """Print and return the most accurate model of an experiment (``select_results``); None for other paths."""
+    """Print and return the most accurate model of an experiment at one training size; None for other paths."""
     folder = Path(place)
     if not (folder / "grid.json").exists():
         return None
     from vit_vs_cnn.runs.experiment_folder import read_finished_results, select_results
 
     accuracies: dict[str, list[float]] = {}
-    for result in select_results(read_finished_results(folder)).values():
+    results = [*select_results(read_finished_results(folder)).values()]
+    for result in results:
         accuracies.setdefault(result.contender, []).append(result.accuracy)
     means = {name: fmean(values) for name, values in accuracies.items()}
     best = max(means, key=means.__getitem__)
     if others := ", ".join(name for name in means if name != best):
         open_console(quiet=quiet).print(
-            f"Model: {best}, the most accurate one of {folder} with {100 * means[best]:.1f} %; --contender names "
-            f"another ({others})",
+            f"Model: {best}, the most accurate one of {folder} with {results[0].train_size:,} training images "
+            f"({100 * means[best]:.1f} %); --contender names another ({others})",
             soft_wrap=True,
         )
     return best
@@ -717,7 +718,8 @@ def load(
     Arguments:
         path: a checkpoint, an exported .safetensors file, the folder of a run or an experiment, or
             ``timm/NAME=FILE``.
-        contender: model of an experiment. Its run with the largest training size and the first seed is loaded.
+        contender: model of an experiment. Its run with the longest budget, the largest training size and the first
+            seed is loaded.
         trust: import a user-defined model class that the file names.
         classes_from: network, its path, or images, with the classes and the image shape to use for a timm model.
 

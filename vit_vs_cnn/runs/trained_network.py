@@ -352,7 +352,8 @@ def open_network(
     Arguments:
         place: a checkpoint, the folder of a run or an experiment, an exported .safetensors file with its config.json,
             or ``timm/NAME``, with ``=FILE`` for its weights (randomly initialized without).
-        contender: model of an experiment. Its run with the largest training size and the first seed is opened.
+        contender: model of an experiment. Its run with the longest budget, the largest training size and the first
+            seed is opened.
         classes_from: network or images with the classes and image shape of a model of timm.
         trust: whether a user-defined class of the model may be imported; or which one.
 
