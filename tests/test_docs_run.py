@@ -35,10 +35,10 @@ OURS = re.compile(r"^(vit-vs-cnn|python -m vit_vs_cnn|python (?=train\.py))\s*")
 #: Patterns of commands that are not run, with the reason.
 NOT_RUN = {
     r"\$ pip install": "changes the environment that the tests run in, and downloads",
-    r"\$ (python -m venv|source )": "makes an environment with nothing in it",
+    r"\$ (python -m venv|source )": "creates an empty environment",
     r"\$ python -m tests\.check": "runs the tests, this one among them",
     r"\$ vit-vs-cnn train .*--name finetuned": "downloads pretrained weights",
-    r"\$ python -m benchmarks\.record": "NAME is an experiment of the reader's own",
+    r"\$ python -m benchmarks\.record": "NAME is an experiment of the reader",
     r"\$ (jupyter lab|tensorboard)": "serves until it is stopped",
 }
 SHORT = "--protocol.budget.steps 2 --data.synthetic.test_images 100"

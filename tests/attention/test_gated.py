@@ -19,7 +19,7 @@ def qkv(extra=0, requires_grad=False, heads=HEADS, grid=GRID):
 
 
 def sampled(extra=0, heads=HEADS, grid=GRID):
-    """A gated attention that is not as it started."""
+    """Gated attention with random gates and positions."""
     attention = GatedAttention(grid, heads, extra).double()
     with torch.no_grad():
         attention.gate.normal_()
@@ -28,7 +28,7 @@ def sampled(extra=0, heads=HEADS, grid=GRID):
 
 
 @pytest.mark.parametrize("heads", [1, 4, 5, 9, 11])
-def test_every_head_prefers_its_offset_at_initialization(heads):
+def test_positional_weight_of_every_head_is_largest_at_its_offset_at_initialization(heads):
     attention = GatedAttention((7, 11), heads)
     by_place = attention.positional_weights().unflatten(1, (7, 11))
     for head, (down, right) in enumerate(kernel_offsets(heads)):

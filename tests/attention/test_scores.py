@@ -62,7 +62,7 @@ def test_attention_with_a_kernel_score_is_kernel_regression(kernel):
             torch.testing.assert_close(output[image, head], expected, rtol=0, atol=1e-12)
 
 
-def test_additive_score_is_a_small_network_on_every_pair():
+def test_additive_score_is_a_tanh_network_of_every_query_and_key():
     score = AdditiveScore(DIM, KEY_DIM, 19).double()
     queries, keys, _ = tensors(KEY_DIM)
     scores = score(queries, keys).detach().numpy()

@@ -86,7 +86,7 @@ def test_a_contender_that_names_its_optimizer_or_no_recipe_has_plain_defaults(mo
     assert recipe_source(contender) is RecipeSource.GIVEN
 
 
-def test_an_unknown_recipe_is_one_line():
+def test_an_unknown_recipe_is_refused():
     with pytest.raises(InputError, match=r"contenders.a.recipe: expected default or none, got 'best'"):
         read({"model": {"name": "resnet8"}, "recipe": "best"})
 

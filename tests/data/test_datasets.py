@@ -45,7 +45,7 @@ class ClassLabel:
 
 
 class Columns:
-    """As a dataset of Hugging Face: rows as dicts, features with types."""
+    """Like a dataset of Hugging Face: rows are dicts, features have types."""
 
     features = MappingProxyType({"picture": type("Image", (), {})(), "kind": ClassLabel()})
     column_names = ("picture", "kind")
@@ -58,7 +58,7 @@ class Columns:
 
 
 class Rows(Columns):
-    """Without types, by the names of the columns."""
+    """Columns without types, which are found by name."""
 
     features = MappingProxyType({"img": object(), "label": ClassLabel()})
     column_names = ("img", "label")
@@ -304,7 +304,7 @@ def test_random_labels_are_refused(options):
 
 
 class Around:
-    """A dataset around one of Hugging Face, with items of other names."""
+    """A wrapper of a dataset of Hugging Face, whose items have other names."""
 
     dataset, classes = Columns(), NAMES
 

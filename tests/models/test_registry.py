@@ -124,7 +124,7 @@ def test_create_model_refuses_pretrained_and_names_the_call_of_timm():
 
 
 @pytest.mark.parametrize("name", PRESETS)
-def test_parameters_and_macs_equal_the_table(name):
+def test_parameters_and_macs_of_presets_equal_their_stated_counts(name):
     model = create_model(name, num_classes=10, image_size=32)
     assert count_parameters(model) == PRESETS[name].parameters
     assert count_macs(model, (3, 32, 32)) == PRESETS[name].macs
@@ -138,7 +138,7 @@ def test_macs_of_a_vit_are_the_sum_of_its_matrix_products():
 
 
 @pytest.mark.parametrize("model", [ResNet(8, width=5), VisionTransformer(embed_dim=12, depth=1, num_heads=3)])
-def test_counting_does_not_change_the_model(model):
+def test_counting_macs_does_not_change_the_model(model):
     model.double().train()
     before = copy.deepcopy(model.state_dict())
     count_macs(model, (3, 32, 32))

@@ -133,7 +133,7 @@ def test_an_impossible_source_is_refused_in_one_line(tmp_path, source, message):
     assert message in str(caught.value) and "\n" not in str(caught.value)
 
 
-def test_a_class_named_in_a_file_is_not_imported(given, tmp_path, monkeypatch):
+def test_a_class_named_in_a_checkpoint_is_not_imported(given, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "evil_own.py").write_text(f"open({str(tmp_path / 'executed')!r}, 'w').close()\ndef Evil(): pass\n")
     (checkpoint,) = given.glob("cells/resnet-*/checkpoints/last.ckpt")

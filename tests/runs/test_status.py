@@ -23,7 +23,7 @@ NAMES = [f"{contender}-n{size}-s0-0123456789" for size in (50, 100) for contende
 
 @pytest.fixture
 def folder(tmp_path):
-    """A grid of four: one done in 30 s, one failed, two not begun."""
+    """A grid of four: one done in 30 s, one failed, two not started."""
     root = tmp_path / "tiny"
     (root / "cells").mkdir(parents=True)
     (root / "grid.json").write_text(json.dumps({key: {"steps": 23} for key in NAMES}))
@@ -113,7 +113,7 @@ def test_under_a_budget_in_epochs_the_time_grows_with_the_size():
         assert seconds_left(runs, workers=1) == left
 
 
-def test_several_budgets_are_distinguished(folder):
+def test_runs_of_several_budgets_have_the_budget_in_their_names(folder):
     (folder / "grid.json").write_text(json.dumps({NAMES[0]: {"steps": 23}, NAMES[2]: {"steps": 1700}}))
     runs = read_status(folder).runs
     assert [run.name for run in runs] == ["vit-n50-s0 of 23 steps", "vit-n100-s0 of 1,700 steps"]

@@ -134,7 +134,7 @@ def test_learning_rates_follow_the_documented_formula(warmup, steps):
     assert schedule.factor(rise, steps) == 1.0
 
 
-def test_the_classifier_works_with_a_plain_lightning_trainer(tmp_path):
+def test_a_plain_lightning_trainer_trains_tests_saves_and_loads_the_classifier(tmp_path):
     data = _data()
     data.validation = data.training
     module = Classifier(_network(), num_classes=3, optimizer=Optimizer(lr=0.01), ema_half_life=0.5)
@@ -167,7 +167,7 @@ def untyped(monkeypatch):
     ("asked", "batches"),
     [({"max_steps": 9}, 9), ({"max_epochs": 3}, 6), ({"max_steps": 2, "accumulate_grad_batches": 2}, 4)],
 )
-def test_more_steps_than_planned_continue_the_stream(asked, batches):
+def test_more_steps_than_planned_continue_the_stream_of_batches(asked, batches):
     received = []
 
     class Watched(Classifier):

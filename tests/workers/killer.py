@@ -100,12 +100,12 @@ class KillOnce(KillAtStep):
 class Fragile(nn.Module):
     """A network that fails in training as long as a file is missing."""
 
-    def __init__(self, mended: str) -> None:
+    def __init__(self, fixed: str) -> None:
         super().__init__()
-        self.mended = Path(mended)
+        self.fixed = Path(fixed)
         self.linear = nn.Linear(3, 10)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        if self.training and not self.mended.exists():
+        if self.training and not self.fixed.exists():
             raise RuntimeError("out of luck\nand out of memory")
         return self.linear(images.mean((-2, -1)))

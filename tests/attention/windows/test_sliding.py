@@ -30,7 +30,7 @@ def take(path, monkeypatch):
 
 @pytest.fixture(params=PATHS)
 def path(request, monkeypatch):
-    """All ways to compute it, for any size."""
+    """All ways to compute local attention, for any size."""
     take(request.param, monkeypatch)
     return request.param
 
@@ -108,8 +108,8 @@ def test_mask_equals_torchs_attention_under_the_mask_of_the_window(path):
 
 
 @pytest.mark.parametrize("kernel_size", [(3, 3), (5, 3)])
-def test_heads_that_attend_to_one_position_make_a_convolution(path, kernel_size):
-    """A head per offset, its value map the kernel's at that offset."""
+def test_one_head_per_offset_that_attends_to_one_position_is_a_convolution(path, kernel_size):
+    """Each head has the kernel weights at its offset as value map."""
     rows, cols, channels, filters = 11, 7, 4, 6
     y, x = kernel_size
     image = torch.randn(BATCH, channels, rows, cols, dtype=torch.float64)

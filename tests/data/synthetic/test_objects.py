@@ -84,7 +84,7 @@ def test_the_whole_object_is_in_the_image(difficulty):
     assert not edge.any()
 
 
-def test_source_follows_its_options():
+def test_source_has_the_images_counts_and_provenance_of_its_options():
     options = SyntheticOptions(train_images=30, test_images=20, image_size=16, texture_agreement=1.0, seed=5)
     source = SyntheticSource(options)
     assert isinstance(source, Source)
