@@ -143,7 +143,7 @@ def test_an_unwritable_folder_is_reported_in_one_line(refused, tmp_path):
     assert "file" in refused("train", *FEW, "--output", tmp_path / "file")
 
 
-def test_the_program_itself_ends_with_code_2_and_one_line(tmp_path):
+def test_train_py_exits_with_code_2_and_a_one_line_error(tmp_path):
     root = Path(__file__).parents[1]
     command = [sys.executable, str(root / "train.py"), "--output", str(tmp_path), "--protocol.seed", "1"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)

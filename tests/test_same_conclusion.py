@@ -88,7 +88,7 @@ def _both(folder: Path, capsys) -> tuple[dict, dict]:
 
 
 def _by_pair(comparisons: list[dict]) -> dict:
-    """By the two names: numbers, the difference from the first in the alphabet, and all else."""
+    """By the two names in alphabetical order: numbers (first minus second), and all other values."""
     found = {}
     for one in comparisons:
         sign = 1 if one["first"] < one["second"] else -1

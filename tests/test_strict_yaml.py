@@ -1,4 +1,4 @@
-"""Plain values are read strictly, and bounded."""
+"""YAML is read strictly, and its values have bounds."""
 
 import time
 from pathlib import Path

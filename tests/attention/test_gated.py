@@ -80,7 +80,7 @@ def test_prefix_tokens_attend_and_are_attended_to_by_content_alone():
 
 
 def test_open_gates_with_sharp_heads_convolve():
-    """Head h passes its share of the channels on from D_h, and the output map mixes: one 3 x 3 convolution."""
+    """Head h moves its channels by its offset, and the output map mixes the channels: one 3 x 3 convolution."""
     dim, heads = 18, 9
     layer = MultiHeadAttention(dim, heads, inner_attention=GatedAttention(GRID, heads)).double()
     layer.inner_attention.position.projection.data *= 46.0

@@ -79,7 +79,7 @@ def test_a_query_without_keys_in_its_support_gives_zeros_and_finite_gradients(ke
     assert not prediction[2].any()
     assert prediction[0].all()
     if kernel == "box":
-        assert not prediction.requires_grad  # it is flat
+        assert not prediction.requires_grad  # a box is flat
         return
     (gradient,) = torch.autograd.grad(prediction.sum(), queries)
     assert gradient.isfinite().all()

@@ -85,7 +85,7 @@ def test_fully_masked_rows_are_zero_with_finite_gradients(name):
     assert all(gradient is None or gradient.isfinite().all() for gradient in gradients)
 
 
-def test_scores_of_minus_infinity_mask():
+def test_scores_of_minus_infinity_act_as_a_mask():
     _, _, values = tensors()
     scores = torch.randn(BATCH, HEADS, QUERIES, KEYS, dtype=torch.float64)
     mask = random_mask()

@@ -81,6 +81,6 @@ def test_calibration_error_with_ties_equals_a_hand_calculation():
     confidence = torch.tensor([0.9, 0.5, 0.7, 0.5, 0.8, 0.5, 0.5], dtype=torch.float64)
     assert equal_mass_bins(confidence, 3).tolist() == [2, 0, 1, 0, 2, 0, 0]
     probabilities = torch.stack([confidence, 1 - confidence], dim=1)
-    labels = torch.tensor([0, 0, 1, 1, 0, 1, 1])  # right: .9, one of the .5, .8
+    labels = torch.tensor([0, 0, 1, 1, 0, 1, 1])  # correct: 0.9, one 0.5 and 0.8
     by_hand = (4 * abs(0.25 - 0.5) + 1 * abs(0 - 0.7) + 2 * abs(1 - 0.85)) / 7
     assert error_of(probabilities, labels, bins=3) == pytest.approx(by_hand)

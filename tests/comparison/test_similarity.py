@@ -1,4 +1,4 @@
-"""CKA in closed cases, features without leftover hooks, and attention distances."""
+"""CKA with known values, features without leftover hooks, and attention distances."""
 
 import itertools
 from statistics import fmean

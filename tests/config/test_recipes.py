@@ -164,5 +164,5 @@ def test_sixteen_trials_of_the_built_in_space_try_every_optimizer_four_times():
 
 
 @pytest.mark.parametrize("space", [{}, {"label_smoothing": [0.1]}])
-def test_a_space_may_be_empty_or_of_one_value(space):
+def test_a_search_space_may_be_empty_or_have_one_value(space):
     assert sample_recipe(space, 3, seed=0) == {name: values[0] for name, values in space.items()}

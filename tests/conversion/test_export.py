@@ -19,7 +19,7 @@ def runs(trained_once):
 
 
 @pytest.mark.parametrize("contender", ["vit", "resnet"])
-def test_exported_weights_are_a_checkpoint_again(runs, contender, tmp_path, capsys):
+def test_exported_weights_open_as_the_same_network(runs, contender, tmp_path, capsys):
     formats = ["safetensors", *(["timm"] if contender == "vit" else [])]
     experiment = runs[contender].parents[1]
     command = ["export", str(experiment), "--output", str(tmp_path), "--format", *formats]

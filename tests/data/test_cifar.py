@@ -112,7 +112,7 @@ def test_images_labels_and_names_equal_those_of_the_batch_files(tmp_path, name, 
     assert source.validation() is None
 
 
-def test_other_files_are_refused_unless_verification_is_off(tmp_path):
+def test_files_with_other_checksums_are_refused_unless_verification_is_off(tmp_path):
     make(tmp_path, "cifar10")
     source = CifarSource("cifar10", tmp_path)
     message = message_of(source)

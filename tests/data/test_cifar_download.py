@@ -124,7 +124,7 @@ def test_a_foreign_partial_file_fails_the_checksum_and_the_next_call_succeeds(se
     assert (tmp_path / "archive").read_bytes() == CONTENT
 
 
-def test_a_missing_page_is_named_at_once(server, tmp_path):
+def test_an_http_error_is_reported_with_its_url(server, tmp_path):
     server.status = 404
     assert f"{server.url}: the download failed after 0 bytes (HTTP Error 404: Not Found)" in message_of(
         server.url, tmp_path / "archive", MD5

@@ -152,7 +152,7 @@ def test_given_splits_are_kept(options):
         assert torch.equal(source.images, torch.from_numpy(FIRST[place : place + 12]))
 
 
-def test_images_of_several_sizes_need_one(options):
+def test_images_of_several_sizes_need_the_option_image_size(options):
     images = [Image.fromarray(PIXELS[0]), *(Image.new("L", (5 + k, 9)) for k in range(10))]
     given = (images, [0, 1] * 5 + [0])
     with pytest.raises(InputError, match=r"image 0 and image 1 .* 3 x 11 x 7 and 3 x 9 x 5; data\.own\.image_size"):

@@ -1,4 +1,4 @@
-"""Grad-CAM and integrated gradients against the papers' equations, closed cases and captum."""
+"""Grad-CAM and integrated gradients against the papers' equations, known values and captum."""
 
 import pytest
 import timm

@@ -199,7 +199,7 @@ def _noise(count, seed):
     return torch.randn(count, *MASK_SIZE, generator=torch.Generator().manual_seed(seed))
 
 
-def test_measures_agree_with_loops_in_numpy():
+def test_pointing_mass_and_rank_agree_with_loops_in_numpy():
     maps, masks, ties = _noise(5, 0), _noise(5, 1) > 0.7, _noise(5, 2)
     result = mask_agreement(maps, masks, ties)
     for image in range(5):

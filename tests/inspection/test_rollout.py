@@ -136,7 +136,7 @@ def test_no_map_of_the_grid_is_transposed():
 )
 def test_a_model_in_place_of_weights_is_refused_with_the_right_function(wrong, what):
     given = wrong(vit())
-    rollout = inspect.unwrap(attention_rollout)  # without the check of types that tests add
+    rollout = inspect.unwrap(attention_rollout)  # without the type checks that tests add
     needed = r"needed: a list of the attention weights of every layer.*saliency_maps\(model, images, \"rollout\"\)"
     with pytest.raises(InputError, match=f"{what}; {needed}"):
         rollout(given, images())

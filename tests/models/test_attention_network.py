@@ -115,7 +115,7 @@ def test_attention_weights_are_returned_in_the_order_of_the_layers():
     assert model.network.stem[0].output_weight.grad.any()
 
 
-def test_positions_are_not_decayed():
+def test_position_biases_have_no_weight_decay():
     model = create_model("attention/resnet8", num_classes=CLASSES, image_size=32, released=True)
     names = {name for name, _ in model.named_parameters()}
     assert model.no_weight_decay() == {name for name in names if name.endswith("position_bias")}

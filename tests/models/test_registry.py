@@ -19,7 +19,7 @@ def test_options_replace_the_arguments_of_the_preset():
 
 
 @pytest.mark.parametrize("name", ["timm/vit_tiny_patch16_224", "timm/convnext_atto", "timm/resnet10t"])
-def test_timm_models_are_made_for_the_images(name):
+def test_timm_models_take_the_given_image_size_channels_and_classes(name):
     model = create_model(name, num_classes=7, image_size=(64, 32), in_channels=1).eval()
     assert model(torch.randn(2, 1, 64, 32)).shape == (2, 7)
 
@@ -102,7 +102,7 @@ def test_a_registered_model_gets_the_arguments_of_its_signature(no_others):
 
 def test_a_model_is_registered_under_a_new_name_and_registering_again_replaces_it(no_others):
     register_model("pooled", torch.nn.Identity)
-    register_model("pooled", Pooled)  # as by running a cell of a notebook again
+    register_model("pooled", Pooled)  # as when a cell of a notebook is run again
     with pytest.raises(InputError, match='there is a preset "vit_nano" already'):
         register_model("vit_nano", Pooled)
     with pytest.raises(ValueError, match='no option "in_chans"; did you mean in_channels'):

@@ -183,7 +183,7 @@ def test_parameter_names_shapes_and_initial_weights_equal_recorded_values():
     assert golden == GOLDEN
 
 
-def test_no_weight_decay_names_position_and_class_token():
+def test_positions_class_token_and_gates_have_no_weight_decay():
     assert build(pool="class").no_weight_decay() == {"class_token", "position.encoding"}
     assert build().no_weight_decay() == {"position.encoding"}
     assert build(position="sincos").no_weight_decay() == set()

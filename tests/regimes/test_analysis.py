@@ -30,7 +30,7 @@ def test_the_order_of_results_has_no_effect():
     assert one.chance == 700 / 1009
 
 
-def test_everything_is_plain_and_finite():
+def test_an_analysis_as_json_has_plain_and_finite_values():
     results, answers = with_answers(seeded(law_table((500, 1000, 2000, 4000), **LAWS), budget="40 steps", macs=5))
     values = json.loads(json.dumps(analyze(results, answers, plan=PLAN).to_dict(), allow_nan=False))
     assert values["comparisons"][0]["conclusion"] in [*Conclusion]

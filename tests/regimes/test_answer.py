@@ -192,7 +192,7 @@ def test_more_training_has_gains_and_the_change_of_the_difference(late, is_chang
     assert answer([*results, *larger]).more_training == text  # the ResNet is not finished with 2,018 images
 
 
-def test_lead_at_equal_compute_is_in_the_row():
+def test_difference_at_equal_compute_is_in_the_row():
     found = answer(budget_grid(FOUR_TIMES | {("resnet", 100): 0.68}, macs={"resnet": 400, "vit": 100}))
     assert found.rows[0][-1].startswith("significant, also at equal compute: +8.0 (")
     lost = answer(budget_grid(FOUR_TIMES, macs={"resnet": 400, "vit": 100}))

@@ -154,7 +154,7 @@ def test_a_class_named_in_a_checkpoint_is_not_imported(given, tmp_path, monkeypa
     assert not (tmp_path / "executed").exists()
 
 
-def test_a_table_is_given_by_its_path(tmp_path):
+def test_the_path_of_a_csv_file_is_a_table_and_that_of_a_folder_a_folder(tmp_path):
     data = set_images(tiny_experiment(tmp_path).data, tmp_path / "photos.csv")
     assert (data.source, data.root) == ("table", str(tmp_path / "photos.csv"))
     assert set_images(data, str(tmp_path)).source == "folder"

@@ -61,7 +61,7 @@ def test_results_are_recorded_unchanged(trained_once, recorded):
     "value",
     ["text", "", "12", "1e5", "true", "null", "NaN", '"', "a,b", 1, 1.0, 0.1, True, None, [1, "2"], {"a": None}],
 )
-def test_a_value_of_a_table_keeps_its_type(value, tmp_path):
+def test_a_value_keeps_its_type_in_a_table(value, tmp_path):
     (tmp_path / "t.csv").write_text(table_text([{"name": "x", "value": value}]))
     [row] = read_table(tmp_path / "t.csv")
     assert (row["value"], type(row["value"])) == (value, type(value))
@@ -95,7 +95,7 @@ def test_damaged_predictions_of_a_record_are_reported_and_accuracies_are_used(re
     assert len(found.results) == 4
 
 
-def test_runs_on_different_images_fit_one_record(tmp_path):
+def test_predictions_on_different_images_can_share_one_record(tmp_path):
     whole = {"classes": np.array([0, 2, 1]), "probability": np.ones(3, np.float32), "labels": np.arange(3)}
     whole |= {"sample_ids": np.array(["a", "b", "c"]), "num_classes": np.array(3)}
     other = {name: values[:2] if values.ndim else values for name, values in whole.items()}

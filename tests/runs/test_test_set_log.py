@@ -151,7 +151,7 @@ def test_the_recipe_of_an_entry_excludes_size_seed_and_budget(tmp_path, change, 
 
 
 def _recipe(output: Path, *, train_size=120, seed=3, lr=0.05, start_lr=0.05, scored_on="test", **protocol) -> str:
-    """Of a contender that starts from another one."""
+    """Hash of the recipe of a contender that starts from another one."""
     small = {"model": {"name": "resnet8", "width": 2}, "optimizer": {"name": "sgd", "lr": start_lr}}
     longer = {**small, "optimizer": {"name": "sgd", "lr": lr}, "starts_from": "first"}
     values = tiny_config(output, contenders={"first": small, "second": longer})

@@ -62,7 +62,7 @@ class AskToStop(KillAtStep):
 
 
 class CustomTimer(Timer):
-    """A class that is made from one of Lightning's."""
+    """A custom subclass of a Lightning callback."""
 
 
 class CountBatches(Callback):
@@ -85,7 +85,7 @@ class CountBatches(Callback):
 
 
 class KillOnce(KillAtStep):
-    """The same for the first process that gets there, which leaves a file."""
+    """``KillAtStep`` for the first process that reaches the step, which leaves a file."""
 
     def __init__(self, step: int, mark: str) -> None:
         super().__init__(step, "on_train_batch_end")

@@ -81,7 +81,7 @@ def test_all_paths_equal_the_reference(monkeypatch, case):
 
 
 @pytest.mark.parametrize("path", ["tiles", "tiles with kept weights"])
-def test_chunks_of_any_size_give_the_same(monkeypatch, path):
+def test_chunks_of_any_size_give_the_same_outputs_and_gradients(monkeypatch, path):
     take(path, monkeypatch)
     tensors = inputs(33 * 41)
     options = {"grid_size": (33, 41), "window_size": (5, 4)}

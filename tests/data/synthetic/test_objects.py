@@ -33,7 +33,7 @@ def test_generator_gives_the_published_outputs_of_splitmix64():
 
 
 def test_pixels_masks_and_labels_are_pinned():
-    # The same bits on every machine: a change of the drawing must be a decision, since recorded results rest on it.
+    # The same bits on every machine. Recorded results depend on these images, so any change must be deliberate.
     scenes = render_objects(13, seed=11, image_size=(29, 37), texture_agreement=0.5)
     digest = hashlib.sha256()
     for tensor in (scenes.images.images, scenes.images.masks, scenes.images.labels, scenes.shapes, scenes.textures):
