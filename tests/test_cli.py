@@ -240,7 +240,7 @@ def _words(values: dict, tmp_path: Path) -> list[str]:
     ],
     ids=lambda trainer: next(iter(trainer)) + str(next(iter(trainer.values())))[:12],
 )
-def test_arguments_of_lightnings_trainer_work(tmp_path, monkeypatch, trainer):
+def test_a_run_finishes_with_arguments_of_lightnings_trainer(tmp_path, monkeypatch, trainer):
     monkeypatch.chdir(tmp_path)
     values = tiny_config(tmp_path)
     values["contenders"].pop("resnet")

@@ -37,7 +37,7 @@ def folder(tmp_path):
     return root
 
 
-def test_a_contender_named_like_a_size_is_read_correctly(folder):
+def test_size_and_seed_are_the_last_ones_in_the_name_of_a_run(folder):
     name = "vit-n50-s9-n100-s-2-0123456789"
     (folder / "grid.json").write_text(json.dumps({key: {"steps": 23} for key in [NAMES[0], name]}))
     run = read_status(folder).runs[1]

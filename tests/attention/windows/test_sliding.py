@@ -229,7 +229,7 @@ def test_tiles_train_where_autocast_makes_softmax_single_precision(monkeypatch):
 
 
 @pytest.mark.parametrize(("grid_size", "window_size"), [((7, 9), 3), ((7, 9), 4), ((24, 25), 3)])
-def test_tables_cached_by_inference_or_export_work_in_training(grid_size, window_size):
+def test_tables_cached_by_inference_or_export_can_be_used_in_training(grid_size, window_size):
     """Tables are cached, so these grids and windows occur in no other test."""
     layer = SlidingWindow(grid_size, window_size)
 
