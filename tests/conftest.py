@@ -8,7 +8,7 @@ import os
 import sys
 
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
-os.environ |= {"HF_HUB_OFFLINE": "1", "HF_HUB_CACHE": os.devnull}  # no test fetches weights, or finds some
+os.environ |= {"HF_HUB_OFFLINE": "1", "HF_HUB_CACHE": os.devnull}  # no test downloads weights or uses cached ones
 if "PYTEST_XDIST_WORKER" in os.environ:  # one of several processes: each uses one core, without busy waiting
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
@@ -26,7 +26,7 @@ sys.dont_write_bytecode = False  # compiled once and not again in each process
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 typed_calls.install()
 
-import tests.children  # noqa: E402, F401  (what it has children begin with holds for all tests)
+import tests.children  # noqa: E402, F401  (its preloaded modules apply to all tests)
 
 
 def pytest_collection_finish() -> None:

@@ -36,7 +36,7 @@ class ByPixel(nn.Module):
 
 
 def a_function(num_classes, image_size):
-    """Untyped, and a pair of sizes."""
+    """A function without types, which takes ``image_size`` as a pair."""
     return nn.Sequential(nn.Flatten(), nn.Linear(3 * image_size[0] * image_size[1], num_classes))
 
 
@@ -62,7 +62,7 @@ def scaled(image, by=1, parts=()):
 
 
 class Focal(nn.Module):
-    """``-(1 - p)^gamma log p`` of the true class; of shares their mean."""
+    """``-(1 - p)^gamma log p`` of the true class, weighted by class shares if these are given."""
 
     def __init__(self, num_classes: int, gamma: float = 2.0) -> None:
         super().__init__()
@@ -87,7 +87,7 @@ class PerImage(nn.Module):
 
 
 class Named(Metric):
-    """How often each class is named."""
+    """Number of predictions of each class."""
 
     def __init__(self, num_classes: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Tables in which every two values meet: a tenth of the product, and most faults need no third value to show."""
+"""Tables in which every two values meet: a tenth of the product, and most errors need no third value to show."""
 
 import itertools
 from collections.abc import Callable, Iterable

@@ -31,12 +31,12 @@ REQUIRED: dict[str, Any] = {
 
 
 def make_result(**values: Any) -> RunResult:
-    """A result with some values by the names of their fields, those of the parts included."""
+    """A result with values given by the names of fields, also of fields of its parts."""
     row = REQUIRED | values
     row.setdefault("run", f"{row['contender']}-n{row['train_size']}-s{row['seed']}")
     return RunResult.from_row(row, "made")
 
 
 def changed(result: RunResult, **values: Any) -> RunResult:
-    """A copy with some other values; None is not recorded."""
+    """A copy with other values of some fields. None removes a value."""
     return RunResult.from_row(result.to_row() | values, "changed")

@@ -120,7 +120,7 @@ def test_the_readmes_examples_run_as_written(request, figures, config, found, tm
     assert [image.size for image in displayed] == [(600, 330) if figures == "real_figures" else (1, 1)]
 
 
-def test_an_explanation_contains_the_map_of_the_method_and_can_be_shown(vit, stored):
+def test_an_explanation_contains_the_map_of_the_method_and_can_be_plotted(vit, stored):
     image = stored[0].images[7]
     prediction = vit.predict(image)
     found = vit.explain(image, method="relevance")
@@ -144,7 +144,7 @@ def test_an_explanation_contains_the_map_of_the_method_and_can_be_shown(vit, sto
     assert explained.method == "relevance"
 
 
-def test_impossible_explanations_are_refused_in_one_line(found, vit, stored):
+def test_impossible_explanations_are_refused_with_the_reason(found, vit, stored):
     for network, image, options, expected_message in [
         (vit, stored[0].images[:2], {}, "explain takes one image, got 2"),
         (vit, stored[0].images[0], {"class_name": "dragon"}, "class dragon: no such class; there are"),
@@ -155,7 +155,7 @@ def test_impossible_explanations_are_refused_in_one_line(found, vit, stored):
             network.explain(image, **options)
 
 
-def test_findings_contain_the_answer_of_the_report(found):
+def test_findings_have_the_answer_of_the_report_and_a_row_for_each_run(found):
     assert "Recommendation: " in found.answer
     assert found.answer == repr(found)
     page = found.page.read_text()
@@ -219,8 +219,8 @@ def test_findings_are_returned_if_the_report_cannot_be_written(found, tmp_path):
     assert again.frame().equals(found.frame())
 
 
-def test_live_progress_is_shown_on_terminals_only(vit, tmp_path, monkeypatch, capfd):
-    """In a notebook it would be a widget in the output, even of a quiet call."""
+def test_a_quiet_call_shows_no_live_progress(vit, tmp_path, monkeypatch, capfd):
+    """A live display in a notebook would be a widget in the output."""
     monkeypatch.setattr("rich.console.Console.status", lambda *_: pytest.fail("a live display"))
     image_file = tmp_path / "picture.png"
     Image.fromarray(np.zeros((32, 32, 3), np.uint8)).save(image_file)
@@ -228,7 +228,7 @@ def test_live_progress_is_shown_on_terminals_only(vit, tmp_path, monkeypatch, ca
     assert capfd.readouterr().err == ""
 
 
-def test_results_have_a_repr_and_a_figure(found, compared, vit, stored):
+def test_results_have_a_repr_an_html_repr_and_a_figure(found, compared, vit, stored):
     prediction = vit.predict(stored[0].images[:5])
     assert prediction.frame().predicted.tolist() == prediction.classes and prediction.classes[0] in repr(prediction)
     assert "<table" in prediction._repr_html_()

@@ -26,7 +26,7 @@ RNG = np.random.default_rng(5)
 
 
 def _image(size: tuple[int, int] = (48, 40)) -> Image.Image:
-    """Soft spots, none like another."""
+    """A smooth random image, another one in each call."""
     spots = Image.fromarray(RNG.integers(0, 256, (7, 7, 3), dtype=np.uint8))
     return spots.resize(size, Image.Resampling.BICUBIC)
 
@@ -40,7 +40,7 @@ def _fill(folder: Path, count: int, size: tuple[int, int] = (48, 40)) -> list[Pa
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory) -> Path:
-    """Two classes and a tiny one, in train/ and test/, with a fault of every kind."""
+    """Two classes and a tiny one, in train/ and test/, with a problem of every kind."""
     root = tmp_path_factory.mktemp("audit") / "photos"
     ants, bees = _fill(root / "train" / "ant", 20), _fill(root / "train" / "bee", 20)
     for name, count in {"ant": 6, "bee": 6, "rare": 1}.items():
@@ -187,7 +187,7 @@ def test_copies_of_copies_make_as_many_pairs_as_there_are_copies():
     assert sorted(zip(found.test.tolist(), found.train.tolist(), strict=True))[14] == (0, 15)
 
 
-def test_file_formats_that_predict_the_class_are_reported(tmp_path):
+def test_formats_that_predict_the_class_and_enlarged_or_cropped_images_are_reported(tmp_path):
     for number in range(60):
         path = tmp_path / "photos" / ("ant" if number % 2 else "bee") / f"{number}.{'png' if number % 2 else 'jpg'}"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -216,13 +216,13 @@ def test_a_folder_without_readable_images_is_reported(tmp_path):
     assert (found.images, found.pairs) == (0, ())
 
 
-def test_synthetic_images_have_classes_and_no_pairs(tmp_path):
+def test_an_audit_counts_synthetic_images_and_does_not_search_for_pairs(tmp_path):
     few = {"data.source": "synthetic", "data.synthetic.train_images": 40, "data.synthetic.test_images": 20}
     found = vc.audit(overrides=few, output=tmp_path, quiet=True)
     assert (found.pairs, found.files, found.images) == (None, (), 60)
 
 
-def test_impossible_audits_are_refused_in_one_line(root, given, tmp_path):
+def test_impossible_audits_are_refused_with_the_reason(root, given, tmp_path):
     with pytest.raises(InputError, match=r"no such folder; --data\.root PATH"):
         vc.audit(overrides={"data.root": str(tmp_path / "none")}, output=tmp_path / "out", quiet=True)
     with pytest.raises(InputError, match="is inside the folder of images, where nothing is written"):

@@ -120,13 +120,13 @@ def test_a_damaged_experiment_is_reported_in_one_line(refused, tmp_path, command
     for name, text in {**whole, file: content}.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
-    if command == "status" and "result" in file:  # a result that cannot be read is not there, for the status
+    if command == "status" and "result" in file:  # status treats an unreadable result as missing
         assert main(["status", str(tmp_path)]) == 0
     else:
         assert message in refused(command, tmp_path)
 
 
-def test_an_output_among_the_images(refused, photos):
+def test_an_output_inside_the_folder_of_images_is_refused(refused, photos):
     assert f"output {photos}/runs/folder: it is inside the folder of images" in refused(*_train_on(photos, photos))
 
 
@@ -143,7 +143,7 @@ def test_an_unwritable_folder_is_reported_in_one_line(refused, tmp_path):
     assert "file" in refused("train", *FEW, "--output", tmp_path / "file")
 
 
-def test_the_program_itself_ends_with_code_2_and_one_line(tmp_path):
+def test_train_py_exits_with_code_2_and_a_one_line_error(tmp_path):
     root = Path(__file__).parents[1]
     command = [sys.executable, str(root / "train.py"), "--output", str(tmp_path), "--protocol.seed", "1"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)

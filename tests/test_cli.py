@@ -46,7 +46,7 @@ def test_a_repeated_command_prints_the_same_table_without_training(finished, cap
         assert word in captured.out
 
 
-def test_a_result_contains_all_documented_fields(finished):
+def test_a_result_contains_its_cost_data_scores_and_provenance(finished):
     for result in read_finished_results(finished / "runs" / "tiny").values():
         cost, data, scores, provenance = result.cost, result.data, result.scores, result.provenance
         assert None not in (scores.loss, scores.calibration_error, scores.log_entry, data.source, data.fingerprint)
@@ -240,7 +240,7 @@ def _words(values: dict, tmp_path: Path) -> list[str]:
     ],
     ids=lambda trainer: next(iter(trainer)) + str(next(iter(trainer.values())))[:12],
 )
-def test_arguments_of_lightnings_trainer_work(tmp_path, monkeypatch, trainer):
+def test_a_run_finishes_with_arguments_of_lightnings_trainer(tmp_path, monkeypatch, trainer):
     monkeypatch.chdir(tmp_path)
     values = tiny_config(tmp_path)
     values["contenders"].pop("resnet")
@@ -300,7 +300,7 @@ def test_a_closed_pipe_is_not_an_error():
         assert (child.stderr.read(), child.wait(60)) == (b"", 0)
 
 
-def test_the_report_of_an_unfinished_grid_names_missing_runs(finished, tmp_path, capsys):
+def test_the_report_of_an_unfinished_experiment_counts_missing_runs(finished, tmp_path, capsys):
     shutil.copytree(finished / "runs", tmp_path / "runs")
     next((tmp_path / "runs" / "tiny" / "cells").glob("*/result.json")).unlink()
     assert main(["report", str(tmp_path / "runs" / "tiny")]) == 0

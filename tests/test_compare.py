@@ -85,7 +85,7 @@ def test_saved_predictions_are_reused_without_a_new_log_entry(experiment, capsys
 
 
 @pytest.mark.filterwarnings("ignore:.*have now been tested")
-def test_two_contenders_with_one_recipe_are_two_equal_networks(tmp_path):
+def test_two_contenders_with_one_recipe_are_two_groups_of_equal_accuracy(tmp_path):
     values = tiny_config(tmp_path, protocol={"budget": {"steps": 1}, "batch_size": 14, "train_sizes": [60]})
     values["contenders"] = dict.fromkeys(("first", "second"), values["contenders"]["resnet"])
     run_quietly(experiment_from_dict(values))
@@ -94,7 +94,7 @@ def test_two_contenders_with_one_recipe_are_two_equal_networks(tmp_path):
     assert found["accuracy"].nunique() == 1
 
 
-def test_other_evaluations_on_the_test_set_are_counted(experiment, capsys):
+def test_new_predictions_and_corruptions_are_logged_as_test_evaluations(experiment, capsys):
     run_folder = _run_folder(experiment, "resnet-n120-s3")
     (run_folder / "predictions.npz").unlink()
     assert _compare(run_folder, "--parts", "accuracy,corruptions,differences", "--count", 5, "--json") == 0
@@ -126,7 +126,7 @@ def test_parts_without_predictions_do_not_use_the_test_set(experiment, capsys):
     assert {part for part in PARTS if result[part] is not None} == {"cost", "differences"}
 
 
-def test_a_moved_checkpoint_is_compared_with_a_log_next_to_it(trained_once, tmp_path, capsys, monkeypatch):
+def test_a_checkpoint_without_its_run_folder_is_compared_with_a_warning(trained_once, tmp_path, capsys, monkeypatch):
     shutil.copy(_run_folder(trained_once, "vit-n120-s3") / "checkpoints" / "last.ckpt", tmp_path / "mine.ckpt")
     monkeypatch.chdir(tmp_path)
     shutil.copytree(trained_once, tmp_path / "safe")
@@ -322,7 +322,7 @@ def _elsewhere(experiment: Path, tmp_path: Path, **objects) -> Path:
 
 
 @pytest.mark.parametrize("objects", [{"image_size": 40}, {"seed": 9}])
-def test_networks_with_other_test_images_are_refused(refused, experiment, tmp_path, objects):
+def test_networks_with_different_test_images_are_refused(refused, experiment, tmp_path, objects):
     other = _elsewhere(experiment, tmp_path, **objects)
     assert "different test images" in refused(_run_folder(experiment, "vit-n120-s3"), other)
 
@@ -397,7 +397,7 @@ def test_weights_that_do_not_fit_or_contain_code_are_refused(refused, experiment
         ("nonsense", "its network cannot be rebuilt"),
     ],
 )
-def test_an_untrusted_checkpoint_is_refused_and_executes_nothing(refused, experiment, kind, message):
+def test_a_damaged_or_malicious_checkpoint_is_refused_and_executes_nothing(refused, experiment, kind, message):
     checkpoint = _run_folder(experiment, "resnet-n120-s3") / "checkpoints" / "last.ckpt"
     match kind:
         case "code":

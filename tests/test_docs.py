@@ -52,7 +52,7 @@ def texts(path: Path) -> str:
 
 
 def anchors(path: Path) -> set[str]:
-    """Of the headings, as GitHub and MyST name them."""
+    """Anchors of the headings, as GitHub and MyST name them."""
     heads = re.findall(r"^#+ (.*)$", FENCE.sub("", path.read_text(encoding="utf-8")), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", head.lower()).strip().replace(" ", "-") for head in heads}
 
@@ -87,7 +87,7 @@ def commands(path: Path) -> list[list[str]]:
 
 
 def check_words(name: str, words: list[str]) -> None:
-    """See that a command has every option that is named, and that each can have its value."""
+    """Check that a command has every option that is named, and that each can have its value."""
     command = COMMANDS[name]
     given = command.read(
         [re.sub(r"^\[(--.*?)\]?$", r"\1", word).rstrip("]") if "[--" in word else word for word in words]
@@ -108,7 +108,7 @@ def check_words(name: str, words: list[str]) -> None:
 
 
 def check_module(words: list[str]) -> None:
-    """See that a module or a script of the repository knows every option that is named."""
+    """Check that a module or a script of the repository has every option that is named."""
     if words[0] == "-m":
         found = importlib.util.find_spec(words[1])
         assert found is not None and found.origin, words[1]
@@ -182,11 +182,11 @@ README = (ROOT / "README.md").read_text()
 HOOK = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["metadata"]["hooks"]["fancy-pypi-readme"]
 
 
-def test_the_readme_is_short():
+def test_the_readme_has_fewer_than_150_lines():
     assert len(README.splitlines()) < 150
 
 
-def test_links_are_absolute_on_the_package_index():
+def test_links_of_the_readme_are_absolute_on_the_package_index():
     shown = README
     for one in HOOK["substitutions"]:
         shown = re.sub(one["pattern"], one["replacement"], shown)

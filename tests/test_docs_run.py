@@ -28,17 +28,17 @@ from vit_vs_cnn.commands import COMMANDS
 
 ROOT = Path(__file__).parents[1]
 BLOCK = re.compile(r"^(?:`{3,})(\S*) ?([^\n]*)\n(.*?)^`{3,}$", re.MULTILINE | re.DOTALL)
-#: Needs a shell, or processes that start as this one did.
+#: Commands that need a shell, or start processes.
 SHELL = re.compile(r"\||--trainer\.devices|--executor (ray|processes)")
 OURS = re.compile(r"^(vit-vs-cnn|python -m vit_vs_cnn|python (?=train\.py))\s*")
 
 #: Patterns of commands that are not run, with the reason.
 NOT_RUN = {
     r"\$ pip install": "changes the environment that the tests run in, and downloads",
-    r"\$ (python -m venv|source )": "makes an environment with nothing in it",
+    r"\$ (python -m venv|source )": "creates an empty environment",
     r"\$ python -m tests\.check": "runs the tests, this one among them",
     r"\$ vit-vs-cnn train .*--name finetuned": "downloads pretrained weights",
-    r"\$ python -m benchmarks\.record": "NAME is an experiment of the reader's own",
+    r"\$ python -m benchmarks\.record": "NAME is an experiment of the reader",
     r"\$ (jupyter lab|tensorboard)": "serves until it is stopped",
 }
 SHORT = "--protocol.budget.steps 2 --data.synthetic.test_images 100"

@@ -1,4 +1,4 @@
-"""Every error message on the page of questions is printed by the program."""
+"""Every error message on the FAQ page is printed by the program."""
 
 import re
 import sys
@@ -30,7 +30,7 @@ class Net(nn.Module):
 """
 
 #: A part of each message, and a command that prints it.
-SAID = {
+PRINTED_BY = {
     "sedes": ["train", "--protocol.sedes", "[0]"],
     "got three": ["train", "--protocol.seeds", "three"],
     "config cifar": ["train", "--config", "cifar"],
@@ -105,14 +105,14 @@ def here(tmp_path, monkeypatch):
 
 
 def test_every_message_of_the_page_is_tested_once():
-    keys = [*SAID, *GIVEN, *TRAINED]
+    keys = [*PRINTED_BY, *GIVEN, *TRAINED]
     assert all(explained(key) for key in keys)
     assert [one for one in MESSAGES if sum(key in one for key in keys) != 1] == []
 
 
-@pytest.mark.parametrize("key", SAID)
+@pytest.mark.parametrize("key", PRINTED_BY)
 def test_messages_of_the_page_are_printed(key, here, capsys):
-    assert main(SAID[key]) == 2
+    assert main(PRINTED_BY[key]) == 2
     assert explained(key).match(capsys.readouterr().err.splitlines()[-1])
 
 
@@ -125,7 +125,7 @@ def test_messages_about_images_given_in_python_are_raised(key, here):
 
 
 @pytest.mark.slow
-def test_messages_after_training_are_printed(here, capsys, monkeypatch):
+def test_messages_that_need_training_first_are_printed(here, capsys, monkeypatch):
     Path("mine.py").write_text(NET)
     monkeypatch.syspath_prepend(here)
 

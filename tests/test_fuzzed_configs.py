@@ -23,13 +23,13 @@ def stops_before_training(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
 
 
-def test_the_unchanged_config_is_valid():
+def test_the_config_before_fuzzing_is_valid():
     assert experiment_from_dict(BASE).contenders.keys() == {"vit", "resnet"}
 
 
 @pytest.mark.filterwarnings("ignore")  # of Lightning and timm
 @pytest.mark.parametrize("numbers", [range(24), pytest.param(range(24, 250), marks=pytest.mark.slow)], ids=str)
-def test_a_random_config_ends_in_one_line_or_would_run(numbers, stops_before_training, capsys):
+def test_a_random_config_gives_a_one_line_error_or_would_run(numbers, stops_before_training, capsys):
     results = {}
     for number in numbers:
         Path("random.yaml").write_text(random_config(number), encoding="utf-8", errors="surrogatepass")

@@ -9,7 +9,7 @@ from pathlib import Path
 PACKAGE = Path(__file__).parents[1] / "vit_vs_cnn"
 
 #: Subpackages from the lowest to the highest. Each imports from earlier ones and itself only.
-ROOMS = (
+SUBPACKAGES = (
     *("attention", "statistics", "models", "data", "training", "config", "runs", "workers", "experiments", "regimes"),
     *("inspection", "comparison", "conversion", "reporting", "results", "api", "commands", "cli"),
 )
@@ -38,7 +38,7 @@ ONLY_IN = {
 
 
 def _imports(path: Path) -> set[str]:
-    """Every module that a file imports, inside of functions too."""
+    """Every module that a file imports, also inside of functions."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
@@ -61,30 +61,30 @@ def _every_import() -> list[tuple[str, str, str]]:
     ]
 
 
-def _goes_astray(room: str, name: str) -> bool:
+def _breaks_order(subpackage: str, name: str) -> bool:
     parts = name.split(".")
-    if parts[0] != "vit_vs_cnn" or len(parts) == 1 or not room:
+    if parts[0] != "vit_vs_cnn" or len(parts) == 1 or not subpackage:
         return False
-    below = ROOMS[: ROOMS.index(room) + 1]
-    return parts[1] not in {*below, *EVERYWHERE} or (room, parts[1]) in APART
+    below = SUBPACKAGES[: SUBPACKAGES.index(subpackage) + 1]
+    return parts[1] not in {*below, *EVERYWHERE} or (subpackage, parts[1]) in APART
 
 
 def test_imports_point_one_way():
-    astray = [f"{place} imports {name}" for place, name, room in _every_import() if _goes_astray(room, name)]
-    assert astray == []
+    wrong = [f"{place} imports {name}" for place, name, part in _every_import() if _breaks_order(part, name)]
+    assert wrong == []
 
 
-def _is_out_of_place(place: str, room: str, library: str) -> bool:
-    if room and not place.startswith(tuple(ONLY_IN.get(library, {""}))):
+def _is_forbidden(place: str, subpackage: str, library: str) -> bool:
+    if subpackage and not place.startswith(tuple(ONLY_IN.get(library, {""}))):
         return True
-    return room in LIBRARIES and library not in LIBRARIES[room] | sys.stdlib_module_names | {"vit_vs_cnn"}
+    return subpackage in LIBRARIES and library not in LIBRARIES[subpackage] | sys.stdlib_module_names | {"vit_vs_cnn"}
 
 
 def test_libraries_are_imported_by_their_subpackages_only():
     found = [
         f"{place} imports {name}"
-        for place, name, room in _every_import()
-        if _is_out_of_place(place, room, name.split(".")[0])
+        for place, name, subpackage in _every_import()
+        if _is_forbidden(place, subpackage, name.split(".")[0])
     ]
     assert found == []
 
@@ -94,7 +94,7 @@ def _module(path: Path) -> str:
 
 
 def _arrows(path: Path, modules: set[str]) -> set[str]:
-    """The modules of ours that a file imports, inside of functions too."""
+    """The modules of this package that a file imports, also inside of functions."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and node.module:
@@ -105,7 +105,7 @@ def _arrows(path: Path, modules: set[str]) -> set[str]:
 def test_there_are_no_circular_imports():
     paths = {_module(path): path for path in PACKAGE.rglob("*.py")}
     arrows = {module: _arrows(path, {*paths}) - {module} for module, path in paths.items()}
-    graphlib.TopologicalSorter(arrows).prepare()  # raises with the circle in its message
+    graphlib.TopologicalSorter(arrows).prepare()  # raises an error that names the cycle
 
 
 def test_every_subpackage_has_a_docstring():

@@ -40,7 +40,7 @@ STEPS = 5
 
 @pytest.fixture(scope="module")
 def experiment(tmp_path_factory) -> Path:
-    """A ViT and a CNN."""
+    """An experiment with a ViT and a CNN."""
     root = tmp_path_factory.mktemp("trained")
     protocol = {"train_sizes": [60, 120], "seeds": [3], "budget": {"steps": STEPS}, "batch_size": 14}
     trainer = {"accelerator": "cpu", "devices": 1}
@@ -111,7 +111,7 @@ def test_scores_have_intervals_and_caveats(inspected):
     assert "How far the maps can be trusted" in (folder / "index.html").read_text()
 
 
-def test_predictions_and_scores_in_figures_are_those_of_the_network(experiment):
+def test_inspected_predictions_and_deletion_scores_equal_those_of_the_network(experiment):
     (run,) = open_networks([_run_folder(experiment, "vit-n120-s3")])
     shown = select_images(run, ["5", "17", "2"])
     test = run.pool().test(run.run.seed).subset(torch.tensor([5, 17, 2]))
@@ -222,7 +222,7 @@ def test_sampled_images_depend_on_the_seed_and_not_on_the_network(experiment):
     assert sampled_ids[0] == sampled_ids[1] != select_images(one, count=7, seed=1).data.sample_ids
 
 
-def test_files_have_the_class_of_their_folder(experiment, tmp_path):
+def test_image_files_have_the_class_of_their_folder_and_are_sampled_by_seed(experiment, tmp_path):
     trained = open_network(_run_folder(experiment, "vit-n120-s3"))
     name = trained.class_names[1]
     for place in (name, "elsewhere"):
@@ -243,7 +243,7 @@ def test_files_have_the_class_of_their_folder(experiment, tmp_path):
     assert names != select_images(trained, [str(tmp_path / name)], count=5, seed=1).data.sample_ids
 
 
-def test_images_of_the_training_set_are_counted(experiment, tmp_path):
+def test_inspected_images_that_are_training_images_are_counted(experiment, tmp_path):
     (run,) = open_networks([_run_folder(experiment, "vit-n120-s3")])
     pixels = [*run.pool().draw(120, 3).training.images[:2], torch.zeros(3, 32, 32, dtype=torch.uint8)]
     for number, image in enumerate(pixels):

@@ -118,6 +118,6 @@ def test_locality_of_an_experiment_compares_before_and_after_training(experiment
     assert re.search(r"vit +80 +r2_3 +- +-", capsys.readouterr().out)
 
 
-def test_a_folder_that_is_neither_run_nor_experiment_is_named(tmp_path, capsys):
+def test_a_folder_that_is_neither_run_nor_experiment_is_refused(tmp_path, capsys):
     assert main(["locality", str(tmp_path)]) == 2
     assert "is not the folder of a trained run" in capsys.readouterr().err

@@ -96,7 +96,7 @@ def test_score_that_does_not_separate_noise_is_not_offered(vit, monkeypatch):
 
 
 @pytest.mark.parametrize("other", ["checkpoint", "result", "none", "half"])
-def test_stored_values_of_other_weights_or_damaged_ones_are_not_used(run, tmp_path, other):
+def test_temperatures_and_scores_of_other_weights_or_damaged_files_are_not_used(run, tmp_path, other):
     shutil.copytree(run, tmp_path / "cell")
     path, stored = tmp_path / "cell" / "checkpoints" / "last.ckpt", tmp_path / "cell" / "out_of_distribution.npz"
     result = read_result(run / "result.json")
@@ -151,8 +151,8 @@ def test_predict_preprocesses_images_as_in_training_also_in_gray(mode, tmp_path)
     files = find_input_files([tmp_path])
     for resize in ("crop", "squash", "pad"):
         trained = torch.from_numpy(decode_image(tmp_path / "one.tiff", 13, resize))
-        ((_, inspection),) = next(decode_batches(files, (3, 13, 13), resize))
-        assert torch.equal(inspection, trained)
+        ((_, decoded),) = next(decode_batches(files, (3, 13, 13), resize))
+        assert torch.equal(decoded, trained)
         ((_, grey),) = next(decode_batches(files, (1, 13, 13), resize))
         expected = Image.fromarray(trained.permute(1, 2, 0).numpy()).convert("L")
         np.testing.assert_array_equal(grey[0], np.asarray(expected))
@@ -212,7 +212,7 @@ def test_most_accurate_model_of_an_experiment_predicts_unless_one_is_named(train
     assert "Model: " not in capsys.readouterr().err
 
 
-def test_a_model_of_timm_predicts_the_classes_of_an_experiment_with_weights_only(trained_once, photos, tmp_path):
+def test_a_timm_model_needs_weights_to_predict_the_classes_of_an_experiment(trained_once, photos, tmp_path):
     weights = tmp_path / "mine.pth"
     classes = {"classes_from": trained_once, "contender": "vit", "quiet": True}
     torch.save(vc.load("timm/resnet10t", "vit", classes_from=trained_once).network.state_dict(), weights)
@@ -240,7 +240,7 @@ def test_impossible_requests_are_refused_in_one_line(vit, photos, words, message
     assert os.listdir(tmp_path) == []
 
 
-def test_a_stop_leaves_no_file_and_is_reported_in_one_line(vit, photos, tmp_path, monkeypatch, capsys):
+def test_an_interrupted_command_leaves_no_file_and_prints_one_line(vit, photos, tmp_path, monkeypatch, capsys):
     def stopped(*_):
         raise KeyboardInterrupt
 

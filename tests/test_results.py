@@ -40,7 +40,7 @@ def _name(path: Path) -> str:
 
 @functools.lru_cache
 def find_analysis(record: Path) -> Analysis:
-    """Of a folder with predictions, or of a table of accuracies."""
+    """The analysis of a folder with predictions, or of a table of accuracies."""
     return read_table_analysis(record) if record.is_file() else read_analysis(record)[0]
 
 

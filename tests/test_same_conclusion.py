@@ -16,7 +16,7 @@ from vit_vs_cnn.runs.record import MAJORITY
 from vit_vs_cnn.runs.result import read_result
 
 SEEDS = (3, 4, 5)
-#: Which share of the test images each contender gets right, about.
+#: Approximate accuracy of each contender.
 SHARES = {"vit": 0.35, "resnet": 0.8, "small": 0.37}
 
 
@@ -88,7 +88,7 @@ def _both(folder: Path, capsys) -> tuple[dict, dict]:
 
 
 def _by_pair(comparisons: list[dict]) -> dict:
-    """By the two names: numbers, the difference from the first in the alphabet, and all else."""
+    """By the two names in alphabetical order: numbers (first minus second), and all other values."""
     found = {}
     for one in comparisons:
         sign = 1 if one["first"] < one["second"] else -1
@@ -106,7 +106,7 @@ def _assert_same(compared: dict, reported: dict) -> None:
         assert texts == reported[pair][1], pair
 
 
-def test_three_contenders_over_three_seeds(trained, tmp_path, capsys):
+def test_compare_and_report_agree_on_three_contenders_over_three_seeds(trained, tmp_path, capsys):
     compared, reported = _both(_stored(trained, tmp_path / "all", lambda *_: True), capsys)
     _assert_same(compared, reported)
     conclusions = {pair: texts["conclusion"] for pair, (_, texts) in compared.items()}

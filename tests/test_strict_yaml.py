@@ -1,4 +1,4 @@
-"""Plain values are read strictly, and bounded."""
+"""YAML is read strictly, and its values have bounds."""
 
 import time
 from pathlib import Path
@@ -57,7 +57,7 @@ def test_a_date_is_a_text_and_a_power_of_ten_a_number():
     assert read_yaml("name: 2026-11-22\nlr: 1e-3\nflops: 1.5e13\nversion: 1e", location="it") == values
 
 
-def test_bounds_are_inclusive():
+def test_bounds_of_depth_and_numbers_are_inclusive():
     nested = 1
     for _ in range(MAX_LEVELS):
         nested = [nested]

@@ -97,9 +97,7 @@ def test_classes_named_in_a_checkpoint_or_config_are_not_instantiated(trained, m
 @pytest.mark.parametrize("command", [*COMMANDS, "cell"])
 @pytest.mark.parametrize("file", ["checkpoint", "safetensors"])
 @pytest.mark.parametrize("kind", ["call", "import"])
-def test_no_command_instantiates_the_model_class_named_in_a_file(
-    trained, marked, tmp_path, capsys, command, file, kind
-):
+def test_no_command_instantiates_a_model_named_in_a_file(trained, marked, tmp_path, capsys, command, file, kind):
     run = tmp_path / "cells" / trained.name
     shutil.copytree(trained, run)
     path = _with_model(run, file, marked.specs()[kind])
@@ -181,7 +179,7 @@ def test_a_file_with_a_custom_model_opens_if_trusted(tmp_path):
     assert type(open_network(checkpoint, trust=True).network).__name__ == "ResNet"
 
 
-def test_a_contender_may_start_from_one_with_a_custom_class(tmp_path):
+def test_a_contender_may_start_from_one_with_a_custom_model(tmp_path):
     values = tiny_config(tmp_path, protocol={"budget": {"steps": 1}, "batch_size": 14})
     own = {"class_path": "vit_vs_cnn.models.ResNet", "init_args": {"depth": 8, "num_classes": 10}}
     values["contenders"] = {"first": {"model": own}, "second": {"model": own, "starts_from": "first"}}
@@ -234,7 +232,7 @@ RECURSIVE.append(RECURSIVE)
         ({"origin": {"experiment": {}, "cell": {}}}, "cell"),
     ],
 )
-def test_a_malformed_checkpoint_gives_one_line_and_allocates_no_memory(trained, tmp_path, change, message):
+def test_malformed_or_huge_metadata_of_a_checkpoint_give_a_one_line_error(trained, tmp_path, change, message):
     contents = read_checkpoint(trained / "checkpoints" / "last.ckpt")
     contents["vit_vs_cnn"] |= change
     torch.save(contents, tmp_path / "changed.ckpt")
@@ -246,7 +244,7 @@ def test_a_malformed_checkpoint_gives_one_line_and_allocates_no_memory(trained, 
 
 
 @pytest.mark.parametrize("contents", [{"vit_vs_cnn": 3}, {"vit_vs_cnn": {}, "state_dict": {"a": 1}}, [1], None])
-def test_a_checkpoint_without_weights_or_metadata_is_reported(tmp_path, contents):
+def test_a_checkpoint_without_weights_or_metadata_is_refused(tmp_path, contents):
     torch.save(contents, tmp_path / "changed.ckpt")
     with pytest.raises(InputError, match=r"changed\.ckpt"):
         open_network(tmp_path / "changed.ckpt")
@@ -268,7 +266,7 @@ def _altered(contents: dict[str, Any], how: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("how", ["a weight of another kind", "an unknown contender", "weights of NaN"])
-def test_every_command_reports_the_problem_of_an_altered_checkpoint(trained, tmp_path, capsys, command, how):
+def test_every_command_refuses_an_altered_checkpoint_by_name(trained, tmp_path, capsys, command, how):
     contents = _altered(read_checkpoint(trained / "checkpoints" / "last.ckpt"), how)
     (tmp_path / "run").mkdir()
     torch.save(contents, tmp_path / "run" / "altered.ckpt")

@@ -60,6 +60,6 @@ def _when_called(function: Any, *, remembers: bool) -> Any:
 
 
 def install() -> None:
-    """Before anything imports the package."""
+    """Install the checks. Call it before anything imports the package."""
     jaxtyping.jaxtyped = _checked
     jaxtyping.install_import_hook("vit_vs_cnn", "beartype.beartype")

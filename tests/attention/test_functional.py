@@ -202,7 +202,7 @@ def test_one_length_per_sequence_allows_its_first_keys_to_all_queries():
     assert mask.flatten(1).tolist() == [[True] * 3 + [False] * 4, [False] * 7]
 
 
-def test_one_length_per_query_allows_each_query_its_own_keys():
+def test_one_length_per_query_allows_each_query_that_many_first_keys():
     lengths = torch.randint(0, KEYS + 1, (BATCH, QUERIES))
     mask = valid_length_mask(lengths, KEYS)
     assert mask.shape == (BATCH, 1, QUERIES, KEYS)
@@ -227,7 +227,7 @@ def test_causal_mask_hides_the_future():
     assert torch.equal(mask, torch.arange(KEYS)[:, None] >= torch.arange(KEYS))
 
 
-def test_combined_masks_allow_the_keys_that_all_allow():
+def test_combined_masks_allow_the_keys_that_every_mask_allows():
     lengths = valid_length_mask(torch.tensor([3, 6]), KEYS)
     combined = combine_masks(None, lengths, causal_mask(KEYS), None)
     assert combined.shape == (BATCH, 1, KEYS, KEYS)

@@ -19,7 +19,7 @@ def qkv(extra=0, requires_grad=False, heads=HEADS, grid=GRID):
 
 
 def sampled(extra=0, heads=HEADS, grid=GRID):
-    """A gated attention that is not as it started."""
+    """Gated attention with random gates and positions."""
     attention = GatedAttention(grid, heads, extra).double()
     with torch.no_grad():
         attention.gate.normal_()
@@ -28,7 +28,7 @@ def sampled(extra=0, heads=HEADS, grid=GRID):
 
 
 @pytest.mark.parametrize("heads", [1, 4, 5, 9, 11])
-def test_every_head_prefers_its_offset_at_initialization(heads):
+def test_positional_weight_of_every_head_is_largest_at_its_offset_at_initialization(heads):
     attention = GatedAttention((7, 11), heads)
     by_place = attention.positional_weights().unflatten(1, (7, 11))
     for head, (down, right) in enumerate(kernel_offsets(heads)):
@@ -80,7 +80,7 @@ def test_prefix_tokens_attend_and_are_attended_to_by_content_alone():
 
 
 def test_open_gates_with_sharp_heads_convolve():
-    """Head h passes its share of the channels on from D_h, and the output map mixes: one 3 x 3 convolution."""
+    """Head h moves its channels by its offset, and the output map mixes the channels: one 3 x 3 convolution."""
     dim, heads = 18, 9
     layer = MultiHeadAttention(dim, heads, inner_attention=GatedAttention(GRID, heads)).double()
     layer.inner_attention.position.projection.data *= 46.0

@@ -32,7 +32,7 @@ def head_products(layer):
     return queries.mT @ keys
 
 
-def test_mimetic_products_are_the_best_approximation_of_the_noisy_identity():
+def test_mimetic_products_are_the_best_low_rank_approximation_of_the_noisy_identity():
     layer = MultiHeadAttention(DIM, HEADS).double()
     torch.manual_seed(5)
     initialize_mimetic(layer)
@@ -51,7 +51,7 @@ def test_mimetic_products_are_the_best_approximation_of_the_noisy_identity():
 @pytest.mark.parametrize(
     ("grid", "dim", "heads"), [((8, 8), 64, 4), ((5, 7), 48, 3), ((7, 11), 144, 9), ((4, 13), 220, 11)]
 )
-def test_without_content_every_impulse_head_attends_to_its_offset(grid, dim, heads):
+def test_given_position_encodings_alone_impulse_heads_attend_mostly_to_their_offsets(grid, dim, heads):
     rows, cols = grid
     code = sincos_2d_encoding(grid, dim)
     layer = MultiHeadAttention(dim, heads)
@@ -101,7 +101,7 @@ def test_impulse_initialization_inverts_the_position_encoding_around_its_targets
         np.testing.assert_allclose(found, 49 * nearest / singular[:rank].sum(), rtol=0, atol=1e-9)
 
 
-def test_gated_initialization_sets_values_to_the_tokens_only():
+def test_gated_initialization_makes_values_the_tokens_and_keeps_all_other_weights():
     layer = MultiHeadAttention(DIM, HEADS)
     before = {name: weight.clone() for name, weight in layer.state_dict().items()}
     torch.nn.init.normal_(layer.value_projection.bias)

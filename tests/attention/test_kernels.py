@@ -79,7 +79,7 @@ def test_a_query_without_keys_in_its_support_gives_zeros_and_finite_gradients(ke
     assert not prediction[2].any()
     assert prediction[0].all()
     if kernel == "box":
-        assert not prediction.requires_grad  # it is flat
+        assert not prediction.requires_grad  # a box is flat
         return
     (gradient,) = torch.autograd.grad(prediction.sum(), queries)
     assert gradient.isfinite().all()
@@ -130,7 +130,7 @@ def test_invalid_calls_are_refused_with_the_reason(build, message):
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
-def test_every_kernel_works_in_half_precision(kernel):
+def test_log_kernel_in_bfloat16_equals_float32_up_to_rounding(kernel):
     queries, keys = torch.randn(3, 5), torch.randn(7, 5)
     log_weights = log_kernel(queries, keys, kernel=kernel, bandwidth=2.0)
     half = log_kernel(queries.bfloat16(), keys.bfloat16(), kernel=kernel, bandwidth=2.0)

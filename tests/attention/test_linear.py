@@ -35,7 +35,7 @@ def test_linear_form_equals_the_quadratic_one_in_outputs_and_gradients(name, cau
     torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-10)
 
 
-def test_reference_equals_the_loop_of_the_paper():
+def test_causal_reference_equals_the_recurrence_of_the_paper():
     queries, keys, values = tensors(7)
     output, weights = linear_attention_reference(queries, keys, values, causal=True)
     state, normaliser = torch.zeros(BATCH, HEADS, DIM, VALUE_DIM), torch.zeros(BATCH, HEADS, DIM)

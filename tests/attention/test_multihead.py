@@ -38,7 +38,7 @@ def ours_and_torchs(key_dim=None, value_dim=None, bias=True):
 
 
 def compare(ours, theirs, inputs, mask=None, torch_mask=None):
-    """Outputs, weights, and gradients to inputs and weights, to 1e-10."""
+    """Compare outputs, attention weights and all gradients, to 1e-10."""
     output, no_weights = ours(*inputs, mask=mask)
     assert no_weights is None
     explicit, weights = ours(*inputs, mask=mask, return_weights=True)

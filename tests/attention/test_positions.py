@@ -69,7 +69,7 @@ def test_patches_get_a_depthwise_convolution_and_prefix_tokens_do_not():
             torch.testing.assert_close(added, expected, rtol=0, atol=1e-12)
 
 
-def test_invalid_grids_and_widths_are_refused():
+def test_indivisible_encoding_dims_are_refused():
     with pytest.raises(ValueError, match="dim=7"):
         sinusoidal_encoding(5, 7)
     with pytest.raises(ValueError, match="multiple of 4"):

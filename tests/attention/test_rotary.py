@@ -6,7 +6,7 @@ ROWS, COLS, DIM = 5, 7, 12
 
 
 def rotated(query, key, position):
-    """One query and one key, put at every place."""
+    """One query and one key, rotated for every position."""
     tokens = ROWS * COLS
     queries, keys = position(query.expand(1, 1, tokens, DIM), key.expand(1, 1, tokens, DIM))
     return queries[0, 0].unflatten(0, (ROWS, COLS)), keys[0, 0].unflatten(0, (ROWS, COLS))

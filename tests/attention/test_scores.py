@@ -62,7 +62,7 @@ def test_attention_with_a_kernel_score_is_kernel_regression(kernel):
             torch.testing.assert_close(output[image, head], expected, rtol=0, atol=1e-12)
 
 
-def test_additive_score_is_a_small_network_on_every_pair():
+def test_additive_score_is_a_tanh_network_of_every_query_and_key():
     score = AdditiveScore(DIM, KEY_DIM, 19).double()
     queries, keys, _ = tensors(KEY_DIM)
     scores = score(queries, keys).detach().numpy()
@@ -85,7 +85,7 @@ def test_fully_masked_rows_are_zero_with_finite_gradients(name):
     assert all(gradient is None or gradient.isfinite().all() for gradient in gradients)
 
 
-def test_scores_of_minus_infinity_mask():
+def test_scores_of_minus_infinity_act_as_a_mask():
     _, _, values = tensors()
     scores = torch.randn(BATCH, HEADS, QUERIES, KEYS, dtype=torch.float64)
     mask = random_mask()

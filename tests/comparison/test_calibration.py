@@ -28,7 +28,7 @@ def test_nll_and_brier_equal_sklearn():
     )
 
 
-def test_calibration_error_equals_netcal_with_bins_of_equal_mass():
+def test_reported_ece_equals_netcal_with_bins_of_equal_mass():
     logits, labels = _random(count=15 * 67)
     probabilities = logits.softmax(1)
     theirs = ECE(bins=15, equal_intervals=False).measure(probabilities.numpy(), labels.numpy())
@@ -77,10 +77,10 @@ def test_calibration_error_equals_netcal_without_ties(count):
 
 
 def test_calibration_error_with_ties_equals_a_hand_calculation():
-    """Confidences .5 (four), .7, .8, .9; three bins of places 0-2, 3-4, 5-6: the four share the bin of the second."""
+    """Confidences 0.5 (four times), 0.7, 0.8, 0.9 in bins of ranks 0-2, 3-4, 5-6. Ties share a bin, here the first."""
     confidence = torch.tensor([0.9, 0.5, 0.7, 0.5, 0.8, 0.5, 0.5], dtype=torch.float64)
     assert equal_mass_bins(confidence, 3).tolist() == [2, 0, 1, 0, 2, 0, 0]
     probabilities = torch.stack([confidence, 1 - confidence], dim=1)
-    labels = torch.tensor([0, 0, 1, 1, 0, 1, 1])  # right: .9, one of the .5, .8
+    labels = torch.tensor([0, 0, 1, 1, 0, 1, 1])  # correct: 0.9, one 0.5 and 0.8
     by_hand = (4 * abs(0.25 - 0.5) + 1 * abs(0 - 0.7) + 2 * abs(1 - 0.85)) / 7
     assert error_of(probabilities, labels, bins=3) == pytest.approx(by_hand)

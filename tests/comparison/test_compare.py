@@ -44,10 +44,10 @@ def _own(first, second, size, seeds=(0, 1, 2)):
     return compare_models((f"{first} group", f"{second} group"), *scores)
 
 
-def test_other_seeds_or_images_do_not_use_the_plan_of_the_experiment():
+def test_other_seeds_sizes_or_image_counts_do_not_use_the_plan_of_the_experiment():
     experiment = ExperimentComparisons(PLAN, 7, REPORTED, {f"{name} group": name for name in "abc"})
     assert experiment.find(_own("a", "b", 7, seeds=(0, 1))) is None
-    assert experiment.find(_own("a", "b", 11)) is None, "its accuracies are others"
+    assert experiment.find(_own("a", "b", 11)) is None, "its accuracies differ"
     scores = [MEASURED.scores(model, 7, (0, 1, 2)) for model in "ab"]
     fewer = [SeedScores(one.accuracies, one.images - 1) for one in scores]
     assert experiment.find(compare_models(("a group", "b group"), *fewer)) is None

@@ -1,4 +1,4 @@
-"""Corruptions: more at a higher level, the same from the same seed, any size and number of channels."""
+"""Corruptions: levels, reproducibility, strength, and images of any size and number of channels."""
 
 import pytest
 import torch
@@ -34,7 +34,7 @@ def test_corruption_of_an_image_does_not_depend_on_later_images(name):
 
 @pytest.mark.parametrize("name", CORRUPTIONS)
 @pytest.mark.parametrize("shape", [(1, 11, 17), (3, 64, 48), (4, 13, 8)])
-def test_any_size_and_number_of_channels(name, shape):
+def test_corruptions_keep_the_shape_and_type_of_images(name, shape):
     images = torch.randint(0, 256, (2, *shape), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     spoiled = corrupt(images, name, 5)
     assert spoiled.shape == images.shape

@@ -24,7 +24,7 @@ def test_peak_memory_is_measured_on_a_gpu_and_unknown_on_a_cpu():
         assert peak_bytes(network.cuda(), torch.zeros(7, 11, device="cuda")) >= 4 * 7 * (1009 + 23)
 
 
-def test_cost_counts_and_times_every_network(tmp_path):
+def test_cost_has_parameters_macs_latency_and_throughput_of_every_network(tmp_path):
     networks = {
         name: entry(tmp_path, seed=seed, path=tmp_path / f"{name}.ckpt").trained for seed, name in enumerate("ab")
     }

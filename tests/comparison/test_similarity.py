@@ -1,4 +1,4 @@
-"""CKA in closed cases, features without a trace, and attention distances."""
+"""CKA with known values, features without leftover hooks, and attention distances."""
 
 import itertools
 from statistics import fmean
@@ -71,7 +71,7 @@ def test_one_batch_is_the_full_estimate_and_many_come_close():
         ("timm/convnext_atto", "stages.3.blocks.1", 17),
     ],
 )
-def test_layers_are_the_blocks_in_any_container(name, some, count):
+def test_layer_names_are_the_blocks_of_transformers_and_cnns(name, some, count):
     names = layer_names(create_model(name, num_classes=7, image_size=32))
     assert some in names
     assert len(names) == count
@@ -114,7 +114,7 @@ def test_a_network_without_known_layers_is_left_out(tmp_path):
     assert [*compare_similarity(networks, synthetic_images(20))[0]] == [("a", "a")]
 
 
-def test_a_layer_that_varies_only_by_rounding_is_similar_to_none():
+def test_cka_of_a_layer_that_varies_only_by_rounding_is_zero():
     generator, cka = torch.Generator().manual_seed(0), MinibatchCka()
     for _ in range(3):
         constant = torch.full((31, 101), 0.1) + torch.rand(101, generator=generator)

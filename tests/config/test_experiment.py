@@ -140,7 +140,7 @@ def test_a_config_is_found_by_its_name_unless_a_file_has_it(tmp_path, monkeypatc
         find_config("decode")
 
 
-def test_several_budgets_are_separate_and_ascending():
+def test_several_budgets_are_sorted_and_read_back_from_their_short_text():
     budget = _plan_output("--protocol.budget.steps", "[1700, 23]").protocol.budget
     assert [one.to_dict() for one in budget.each()] == [{"steps": 23}, {"steps": 1700}]
     assert (budget.text, budget.largest.short) == ("23 and 1,700 steps", "1700 steps")
@@ -205,7 +205,7 @@ def test_only_settings_that_decide_the_result_rename_the_run(tmp_path, key, valu
 
 
 @pytest.mark.parametrize("place", [{"train_size": 60}, {"seed": 4}, {"fingerprint": "g"}, {"world_size": 2}])
-def test_size_seed_and_images_rename_the_run(tmp_path, place):
+def test_size_seed_images_and_world_size_rename_the_run(tmp_path, place):
     assert _hash(tiny_config(tmp_path), **place) != _hash(tiny_config(tmp_path))
 
 

@@ -33,7 +33,7 @@ def test_runs_keep_their_hashes(values):
     assert hashes == STORED["hashes"]
 
 
-def test_defaults_stay_as_they_were():
+def test_defaults_equal_the_stored_ones():
     """A default that changes would keep the names of runs and change their results: raise ``IDENTITY_VERSION``.
 
     A default that was added is entered in identity.json.

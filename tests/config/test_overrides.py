@@ -48,12 +48,12 @@ def test_an_override_by_budget_wins_over_one_by_size(tmp_path):
     assert settings == alone.run_settings("vit", 60, 3, fingerprint="f"), "a run keeps its name"
 
 
-def test_the_key_all_applies_to_the_size_that_is_not_a_number(tmp_path):
+def test_an_override_for_the_size_all_applies_to_the_full_training_set_only(tmp_path):
     experiment = experiment_from_dict(_values(tmp_path, {"all": {"label_smoothing": 0.3}}))
     assert [experiment.recipe("vit", size).label_smoothing for size in (60, 120)] == [0.1, 0.3]
 
 
-def test_an_override_renames_the_runs_of_its_size_only(tmp_path):
+def test_an_override_renames_the_runs_of_its_contender_and_size_only(tmp_path):
     plain, changed = _values(tmp_path, {}), _values(tmp_path, {60: {"optimizer": {"lr": 0.02}}})
     assert _hash(plain, 60) != _hash(changed, 60)
     assert _hash(plain, 120) == _hash(changed, 120)

@@ -86,7 +86,7 @@ def test_a_contender_that_names_its_optimizer_or_no_recipe_has_plain_defaults(mo
     assert recipe_source(contender) is RecipeSource.GIVEN
 
 
-def test_an_unknown_recipe_is_one_line():
+def test_an_unknown_recipe_is_refused():
     with pytest.raises(InputError, match=r"contenders.a.recipe: expected default or none, got 'best'"):
         read({"model": {"name": "resnet8"}, "recipe": "best"})
 
@@ -164,5 +164,5 @@ def test_sixteen_trials_of_the_built_in_space_try_every_optimizer_four_times():
 
 
 @pytest.mark.parametrize("space", [{}, {"label_smoothing": [0.1]}])
-def test_a_space_may_be_empty_or_of_one_value(space):
+def test_a_search_space_may_be_empty_or_have_one_value(space):
     assert sample_recipe(space, 3, seed=0) == {name: values[0] for name, values in space.items()}

@@ -1,4 +1,4 @@
-"""A trained network in the formats that others read."""
+"""Export of a trained network in formats that other programs read."""
 
 import json
 import sys
@@ -19,7 +19,7 @@ def runs(trained_once):
 
 
 @pytest.mark.parametrize("contender", ["vit", "resnet"])
-def test_exported_weights_are_a_checkpoint_again(runs, contender, tmp_path, capsys):
+def test_exported_weights_open_as_the_same_network(runs, contender, tmp_path, capsys):
     formats = ["safetensors", *(["timm"] if contender == "vit" else [])]
     experiment = runs[contender].parents[1]
     command = ["export", str(experiment), "--output", str(tmp_path), "--format", *formats]
@@ -37,7 +37,7 @@ def test_exported_weights_are_a_checkpoint_again(runs, contender, tmp_path, caps
     assert main([*command, "--contender", contender]) == 0  # again, into the same folder
 
 
-def test_the_config_of_another_network_is_not_replaced(runs, tmp_path, capsys):
+def test_export_refuses_a_folder_with_the_config_of_another_network(runs, tmp_path, capsys):
     assert main(["export", str(runs["vit"]), "--output", str(tmp_path)]) == 0
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
     assert main(["export", str(runs["resnet"]), "--output", str(tmp_path)]) == 2
@@ -69,12 +69,12 @@ def test_onnx_gives_the_networks_logits_from_pixels(runs, contender, tmp_path, c
         (["--format", "timm"], "format timm supports VisionTransformer and timm models, not ResNet"),
     ],
 )
-def test_unknown_missing_and_unsupported_formats_are_named(runs, words, message, tmp_path, capsys):
+def test_unknown_missing_and_unsupported_formats_are_refused(runs, words, message, tmp_path, capsys):
     assert main(["export", str(runs["resnet"]), "--output", str(tmp_path), *words]) == 2
     assert message in capsys.readouterr().err
 
 
-def test_damaged_weights_and_weights_without_a_config_are_named(runs, tmp_path, capsys):
+def test_damaged_weights_and_weights_without_a_config_are_refused(runs, tmp_path, capsys):
     assert main(["export", str(runs["resnet"]), "--output", str(tmp_path), "--format", "safetensors"]) == 0
     weights = tmp_path / "model.safetensors"
     content = weights.read_bytes()

@@ -35,7 +35,7 @@ def _who(images: torch.Tensor) -> list[int]:
     return images[:, 0, 0, 0].round().long().tolist()
 
 
-def test_every_image_occurs_once_in_each_permutation():
+def test_every_image_occurs_once_in_each_epoch():
     batches = _batches(steps=31)
     stream = [i for images, _ in batches for i in _who(images)]
     assert set(Counter(stream).values()) == {13}
@@ -67,12 +67,12 @@ def test_shares_of_two_processes_form_the_batch_of_one():
         assert torch.equal(together, whole.indices(position))
 
 
-def test_a_batch_that_processes_cannot_divide_is_refused():
+def test_a_batch_size_that_is_no_multiple_of_the_processes_is_refused():
     with pytest.raises(ValueError, match="batch_size 13 must be a multiple of the 2 processes"):
         _batches(rank=0, world_size=2)
 
 
-def test_evaluation_contains_every_image_once_in_order():
+def test_evaluation_contains_every_image_once_in_order_without_augmentation():
     batches = EvaluationBatches(_data(), _augmenter(Augmentation(flip=True, crop_padding=2)), batch_size=7)
     assert len(batches) == 5
     assert [i for images, _ in batches for i in _who(images)] == list(range(31))
@@ -84,7 +84,7 @@ def test_processes_share_the_evaluation_without_overlap():
     assert sorted(numbers) == list(range(31))
 
 
-def test_deviation_is_over_pixels_and_not_a_mean_over_images():
+def test_mean_and_deviation_are_over_the_pixels_of_all_images():
     images = torch.randint(0, 256, (11, 3, 7, 5), dtype=torch.uint8)
     mean, std = channel_statistics([images])
     pixels = images.double().transpose(0, 1).reshape(3, -1) / 255
@@ -97,7 +97,7 @@ def test_a_constant_channel_does_not_divide_by_zero():
     assert (mean.item(), std.item()) == (pytest.approx(0.2), 1.0)
 
 
-def test_a_step_that_cannot_be_divided_evenly_is_refused():
+def test_a_batch_size_that_is_no_multiple_of_accumulate_is_refused():
     with pytest.raises(InputError, match="batch_size 13 must be a multiple of accumulate 2"):
         TrainingData(_data(), None, augmentation=PLAIN, batch_size=13, steps=1, accumulate=2)
 

@@ -112,7 +112,7 @@ def test_images_labels_and_names_equal_those_of_the_batch_files(tmp_path, name, 
     assert source.validation() is None
 
 
-def test_other_files_are_refused_unless_verification_is_off(tmp_path):
+def test_files_with_other_checksums_are_refused_unless_verification_is_off(tmp_path):
     make(tmp_path, "cifar10")
     source = CifarSource("cifar10", tmp_path)
     message = message_of(source)
@@ -123,7 +123,7 @@ def test_other_files_are_refused_unless_verification_is_off(tmp_path):
 
 
 @pytest.mark.parametrize("damage", [lambda content: content[:-9], lambda content: b"garbage", lambda content: b""])
-def test_a_damaged_batch_gives_one_line(tmp_path, damage):
+def test_a_damaged_batch_gives_a_one_line_error(tmp_path, damage):
     make(tmp_path, "cifar100")
     path = tmp_path / "cifar-100-python" / "train"
     path.write_bytes(damage(path.read_bytes()))
@@ -145,7 +145,7 @@ def test_a_damaged_batch_gives_one_line(tmp_path, damage):
         {"data": None},
     ],
 )
-def test_an_inconsistent_batch_gives_one_line(tmp_path, change):
+def test_an_inconsistent_batch_gives_a_one_line_error(tmp_path, change):
     contents = make(tmp_path, "cifar10", lambda content: pickle.dumps(content, 3))
     path = tmp_path / "cifar-10-batches-py" / "data_batch_2"
     path.write_bytes(pickle.dumps(contents["data_batch_2"] | change, 3))
@@ -154,7 +154,7 @@ def test_an_inconsistent_batch_gives_one_line(tmp_path, change):
 
 
 @pytest.mark.parametrize("content", [{}, [1], {"label_names": []}, {"label_names": [1, 2]}, 3])
-def test_a_meta_file_without_names_gives_one_line(tmp_path, content):
+def test_a_meta_file_without_names_gives_a_one_line_error(tmp_path, content):
     make(tmp_path, "cifar10")
     (tmp_path / "cifar-10-batches-py" / "batches.meta").write_bytes(pickle.dumps(content))
     assert "batches.meta: holds no list of class names" in message_of(CifarSource("cifar10", tmp_path, UNVERIFIED))
@@ -203,7 +203,7 @@ def test_a_mirror_with_other_data_is_refused_and_leaves_nothing(tmp_path, monkey
     assert [path for path in (tmp_path / "data").iterdir() if not path.name.endswith(".lock")] == []
 
 
-def test_a_file_that_is_not_an_archive_gives_one_line_and_no_folder(tmp_path):
+def test_a_file_that_is_not_an_archive_gives_a_one_line_error_and_no_folder(tmp_path):
     for content in (b"hello", b"", b"\x1f\x8b\x08\x00garbage"):
         (tmp_path / "cifar-10-python.tar.gz").write_bytes(content)
         assert "cannot be unpacked" in message_of(CifarSource("cifar10", tmp_path, UNVERIFIED))

@@ -1,4 +1,4 @@
-"""A download is whole and verified, or not there."""
+"""A download is complete and verified, or fails with a one-line error."""
 
 import contextlib
 import hashlib
@@ -93,7 +93,7 @@ def test_a_later_call_resumes_the_download(server, tmp_path):
 @pytest.mark.parametrize(
     "error", [ConnectionResetError(104, "Connection reset"), TimeoutError("timed out"), ssl.SSLError(1, "bad record")]
 )
-def test_a_broken_connection_is_not_an_error_of_the_disk(server, tmp_path, monkeypatch, error):
+def test_a_broken_connection_is_reported_as_a_failed_download(server, tmp_path, monkeypatch, error):
     def fail(body, file):
         file.write(body.read(300_000))
         raise error
@@ -124,7 +124,7 @@ def test_a_foreign_partial_file_fails_the_checksum_and_the_next_call_succeeds(se
     assert (tmp_path / "archive").read_bytes() == CONTENT
 
 
-def test_a_missing_page_is_named_at_once(server, tmp_path):
+def test_an_http_error_is_reported_with_its_url(server, tmp_path):
     server.status = 404
     assert f"{server.url}: the download failed after 0 bytes (HTTP Error 404: Not Found)" in message_of(
         server.url, tmp_path / "archive", MD5
@@ -133,10 +133,10 @@ def test_a_missing_page_is_named_at_once(server, tmp_path):
 
 
 @pytest.mark.parametrize("url", ["/data/archive.tar.gz", "example.org/x", "http://"])
-def test_an_invalid_url_gives_one_line(url, tmp_path):
+def test_an_invalid_url_gives_a_one_line_error(url, tmp_path):
     assert url in message_of(url, tmp_path / "archive")
 
 
-def test_an_unwritable_folder_gives_one_line(server, tmp_path):
+def test_an_unwritable_folder_gives_a_one_line_error(server, tmp_path):
     (tmp_path / "file").touch()
     assert "cannot be written" in message_of(server.url, tmp_path / "file" / "archive", MD5)

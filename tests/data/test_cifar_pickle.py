@@ -52,13 +52,13 @@ def test_byte_arrays_are_read_unchanged(protocol):
 
 
 @pytest.mark.parametrize("protocol", range(6))
-def test_a_call_is_refused_by_name_and_not_executed(tmp_path, protocol):
+def test_a_pickled_call_is_refused_by_name_and_not_executed(tmp_path, protocol):
     witness = tmp_path / "witness"
     for content in (Touch(witness), {"data": [1, (Touch(witness),)]}):
         assert f"{os.system.__module__}.system" in refused(pickle.dumps(content, protocol))
     assert not witness.exists()
     pickle.loads(pickle.dumps(Touch(witness), protocol))
-    assert witness.exists(), "an ordinary reader runs it"
+    assert witness.exists(), "pickle itself runs it"
 
 
 def named(module, attribute):
@@ -98,7 +98,7 @@ def test_arrays_of_anything_but_bytes_are_refused(dtype):
 
 @pytest.mark.parametrize("name", ["numpy.core.multiarray._reconstruct", "numpy.ndarray", "numpy.dtype"])
 def test_stand_ins_for_numpy_cannot_be_modified_by_a_pickle(name):
-    """So flags of a dtype, by which bytes would be read as pointers, and changed defaults have no effect."""
+    """Flags of a dtype, by which bytes would be read as pointers, and changed defaults have no effect."""
     module, _, attribute = name.rpartition(".")
     load = b"\x80\x02c" + f"{module}\n{attribute}\n".encode()
     for state in (b"}" + text("x") + b"K\x01sb", b"N}" + text("__defaults__") + b"Ns\x86b", b"K\x05\x85R"):
@@ -114,17 +114,17 @@ def test_stand_ins_for_numpy_cannot_be_modified_by_a_pickle(name):
 @pytest.mark.parametrize(
     "content", [b"", b"hello", b"\x80\x02", b"\x80\x09.", pickle.dumps(PLAIN)[:-5], zlib.compress(b"data")]
 )
-def test_damaged_bytes_give_one_line(content):
+def test_damaged_bytes_give_a_one_line_error(content):
     assert "truncated or damaged" in refused(content)
 
 
-def test_every_truncation_of_a_batch_gives_one_line():
+def test_every_truncation_of_a_batch_gives_a_one_line_error():
     content = pickle.dumps({"data": np.arange(7, dtype=np.uint8), "labels": [1, 2]}, 2)
     for length in range(len(content)):
         refused(content[:length])
 
 
-def test_an_array_of_the_wrong_size_gives_one_line():
+def test_an_array_of_the_wrong_size_gives_a_one_line_error():
     content = pickle.dumps({"data": ARRAY[0]}, 4)
     assert content.count(b"K\x03K\x05\x86") == 1
     refused(content.replace(b"K\x03K\x05\x86", b"K\x02K\x05\x86"))

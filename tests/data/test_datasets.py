@@ -45,7 +45,7 @@ class ClassLabel:
 
 
 class Columns:
-    """As a dataset of Hugging Face: rows as dicts, features with types."""
+    """Like a dataset of Hugging Face: rows are dicts, features have types."""
 
     features = MappingProxyType({"picture": type("Image", (), {})(), "kind": ClassLabel()})
     column_names = ("picture", "kind")
@@ -58,7 +58,7 @@ class Columns:
 
 
 class Rows(Columns):
-    """Without types, by the names of the columns."""
+    """Columns without types, which are found by name."""
 
     features = MappingProxyType({"img": object(), "label": ClassLabel()})
     column_names = ("img", "label")
@@ -152,7 +152,7 @@ def test_given_splits_are_kept(options):
         assert torch.equal(source.images, torch.from_numpy(FIRST[place : place + 12]))
 
 
-def test_images_of_several_sizes_need_one(options):
+def test_images_of_several_sizes_need_the_option_image_size(options):
     images = [Image.fromarray(PIXELS[0]), *(Image.new("L", (5 + k, 9)) for k in range(10))]
     given = (images, [0, 1] * 5 + [0])
     with pytest.raises(InputError, match=r"image 0 and image 1 .* 3 x 11 x 7 and 3 x 9 x 5; data\.own\.image_size"):
@@ -304,7 +304,7 @@ def test_random_labels_are_refused(options):
 
 
 class Around:
-    """A dataset around one of Hugging Face, with items of other names."""
+    """A wrapper of a dataset of Hugging Face, whose items have other names."""
 
     dataset, classes = Columns(), NAMES
 

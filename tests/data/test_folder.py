@@ -399,7 +399,7 @@ def test_unreadable_files_are_left_out_on_request_with_a_warning_each_time(root,
         ("validation", 8, "none of the validation images can be read"),
     ],
 )
-def test_a_class_or_split_that_skipping_empties_is_named(root, options, emptied, count, expected_message):
+def test_a_class_or_split_without_readable_images_is_named(root, options, emptied, count, expected_message):
     for split in ("train", "validation", "test"):
         classes(root / split, count=4)
     for path in (root / emptied).rglob("*.png"):
@@ -499,7 +499,7 @@ def test_a_damaged_cache_is_rebuilt(root, options, tmp_path, decoded, suffix, da
     assert path.read_bytes() == content
 
 
-def test_an_unwritable_cache_gives_one_line_and_leaves_no_file(root, options, tmp_path, monkeypatch):
+def test_an_unwritable_cache_gives_a_one_line_error_and_leaves_no_file(root, options, tmp_path, monkeypatch):
     def full(*arguments, **options):
         raise OSError(28, "No space left on device")
 
@@ -531,7 +531,7 @@ def test_shrinking_is_antialiased(tmp_path):
     np.testing.assert_allclose(decode_image(tmp_path / "x.png", 16), 127.5, atol=2)
 
 
-def test_a_rotated_jpeg_is_decoded_in_sufficient_detail(tmp_path):
+def test_a_rotated_jpeg_keeps_the_detail_of_the_upright_one(tmp_path):
     stripes = Image.fromarray((np.indices((2048, 512))[1] // 8 % 2 * 255).astype(np.uint8))
     exif = Image.Exif()
     exif[0x0112] = 6

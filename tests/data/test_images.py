@@ -18,7 +18,7 @@ def _set(count: int, seed: int = 0) -> LabelledImages:
 
 @pytest.fixture
 def large(monkeypatch):
-    """Everything counts as large."""
+    """All sets count as large."""
     monkeypatch.setattr(images, "MAX_COPIED_BYTES", 1)
 
 

@@ -55,7 +55,7 @@ def test_an_array_of_two_dimensions_is_a_gray_image(pixels, rows):
 
 
 @pytest.mark.parametrize("mode", ["L", "1", "P", "RGBA", "LA", "CMYK"])
-def test_a_pil_image_of_another_mode_is_converted_as_its_file(pixels, tmp_path, mode):
+def test_pil_images_of_every_mode_are_converted_as_their_files(pixels, tmp_path, mode):
     image = Image.fromarray(pixels).convert(mode)
     image.save(tmp_path / "one.tiff")
     assert torch.equal(_decoded(image), _decoded(tmp_path / "one.tiff"))
@@ -107,8 +107,8 @@ def test_damaged_images_empty_folders_and_impossible_shapes_are_refused(pixels, 
         _decoded(tmp_path / "whole.png", (2, 5, 7))
 
 
-def test_float_images_become_bytes():
-    """v2.ToDtype(scale=True) multiplies by 1 / 255, which is another last bit than a division by 255."""
+def test_float_images_become_their_original_bytes():
+    """v2.ToDtype(scale=True) multiplies by 1 / 255, which differs from a division by 255 in the last bit."""
     every = torch.arange(256, dtype=torch.uint8).reshape(1, 1, 16, 16).expand(2, 3, 16, 16)
     assert torch.equal(_decoded(every.float() * (1 / 255), (3, 16, 16)), every)
     assert torch.equal(_decoded(every.half() / 255, (3, 16, 16)), every)

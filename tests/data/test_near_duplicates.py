@@ -14,7 +14,7 @@ from vit_vs_cnn.data.near_duplicates import near_duplicate_pairs
 def image_files():
     """Tiles of the two sample photographs of scikit-learn, split into every fifth tile and the others."""
     tiles = torch.cat([_tiles(torch.from_numpy(photo.copy())) for photo in load_sample_images().images])
-    tiles = tiles[tiles.float().flatten(1).std(1) > 25]  # an empty sky has no detail to know it by
+    tiles = tiles[tiles.float().flatten(1).std(1) > 25]  # an empty sky has no detail that identifies it
     apart = torch.arange(len(tiles)) % 5 == 0
     return tiles[apart], tiles[~apart]
 
@@ -61,7 +61,7 @@ def test_changed_copies_of_an_image_are_found(image_files, change):
     _, train = image_files
     found = near_duplicate_pairs(CHANGES[change](train[:41]), train)
     own = found.test == found.train
-    # By parts of a pixel of 32 both ways: the finest detail of some is another. JPEG takes the faint colours of a few.
+    # Shifts by less than a pixel (of 32) change the finest detail of some. JPEG removes the faint colours of a few.
     assert own.sum() >= {"shifted both ways": 28, "cropped": 28, "re-encoded": 35}.get(change, 37)
     assert len(found.test) - own.sum() <= 2
 
@@ -97,7 +97,7 @@ def _horizon(grey, seed):
         (_horizon(False, 0), _horizon(False, 1)),
     ],
 )
-def test_images_of_one_composition_are_only_duplicates_of_themselves(one, other):
+def test_images_of_the_same_composition_are_duplicates_of_themselves_only(one, other):
     both = torch.stack([one, other])
     found = near_duplicate_pairs(both, both)
     assert list(zip(found.test.tolist(), found.train.tolist(), strict=True)) == [(0, 0), (1, 1)]

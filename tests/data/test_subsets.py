@@ -53,7 +53,7 @@ def test_every_prefix_is_within_tijdemans_bound_of_proportional(counts, seed):
     assert abs(counts_so_far - sizes * np.array(counts) / len(labels)).max() <= bound + 1e-9
 
 
-def test_an_absent_class_does_not_change_the_order_of_the_others():
+def test_renumbering_a_class_does_not_change_the_order_of_the_others():
     labels = torch.tensor([0, 2, 5] * 20)
     order = nested_order(labels, seed=0)
     renamed = nested_order(torch.where(labels == 2, 9, labels), seed=0)

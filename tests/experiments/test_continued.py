@@ -28,7 +28,7 @@ from vit_vs_cnn.workers.run import WorkRequest
 
 @pytest.fixture
 def values(trained_once, tmp_path):
-    """Of an experiment with finished runs."""
+    """The config of an experiment with finished runs."""
     shutil.copytree(trained_once, tmp_path / "tiny")
     protocol = {"train_sizes": [120], "seeds": [3, 4], "budget": {"steps": 2}, "batch_size": 14}
     return tiny_config(tmp_path, protocol=protocol)
@@ -44,9 +44,7 @@ def values(trained_once, tmp_path):
         ("data.synthetic.seed", 5, "other images"),
     ],
 )
-def test_settings_other_than_those_of_finished_runs_are_refused_unless_forced(
-    values, name, value, difference, monkeypatch
-):
+def test_settings_that_differ_from_finished_runs_need_force(values, name, value, difference, monkeypatch):
     override(values, name, value)
     values["protocol"] |= {"seeds": [3, 5]}
     experiment = experiment_from_dict(values)
@@ -113,7 +111,7 @@ def test_a_second_command_in_a_folder_reports_the_first(values, monkeypatch):
 def test_a_missing_folder_is_reported_before_weights_are_searched(monkeypatch):
     from vit_vs_cnn.runs import pretrained
 
-    monkeypatch.setattr(pretrained, "read_pretrained", lambda *_: pytest.fail("weights were looked for"))
+    monkeypatch.setattr(pretrained, "read_pretrained", lambda *_: pytest.fail("weights were searched"))
     with pytest.raises(InputError, match=r"data\.root nowhere: no such folder"):
         vc.train("decide", {"data.root": "nowhere"}, quiet=True)
 

@@ -52,7 +52,7 @@ def test_with_a_learning_rate_of_zero_the_weights_are_those_of_the_start(tmp_pat
         torch.testing.assert_close(a, b, rtol=0, atol=1e-20, msg=name)
 
 
-def test_the_start_is_part_of_the_identity_of_a_run(finished, tmp_path):
+def test_a_changed_recipe_of_the_start_renames_the_run_that_starts_from_it(finished, tmp_path):
     values = _values(finished.output)
     values["contenders"]["resnet"] = {**values["contenders"]["resnet"], "label_smoothing": 0.2}
     assert _run_folders(experiment_from_dict(values))["longer"].folder != _run_folders(finished)["longer"].folder
@@ -64,7 +64,7 @@ def test_the_result_records_the_weights_that_the_run_started_from(finished):
     assert _start(runs["resnet"]) == (StartKind.SCRATCH, None)
 
 
-def test_weights_of_another_network_are_refused_in_one_line(finished):
+def test_a_start_whose_weights_do_not_fit_is_refused(finished):
     values = _values(finished.output)
     values["contenders"]["vit"] = tiny_config(finished.output)["contenders"]["vit"] | {"starts_from": "resnet"}
     del values["contenders"]["longer"]
@@ -81,7 +81,7 @@ def test_weights_of_another_network_are_refused_in_one_line(finished):
         ({"vit": "vit"}, "none of them can be trained first"),
     ],
 )
-def test_an_impossible_start_is_refused(tmp_path, starts, message):
+def test_an_impossible_starts_from_setting_is_refused(tmp_path, starts, message):
     values = tiny_config(tmp_path)
     for name, start in starts.items():
         values["contenders"][name]["starts_from"] = start

@@ -92,7 +92,7 @@ def test_the_plan_names_the_answers_that_it_allows(pool, monkeypatch, tmp_path, 
     assert (len(experiment.protocol.train_sizes) >= 4) == ("no trend" not in answers)
 
 
-def test_too_few_test_images_are_all_that_is_reported(monkeypatch, tmp_path):
+def test_with_too_few_test_images_no_answer_is_promised(monkeypatch, tmp_path):
     experiment = _experiment(tmp_path, minutes=9.0)
     few = replace(experiment.data, synthetic=replace(experiment.data.synthetic, test_images=5))
     _, text = _plan_output(monkeypatch, replace(experiment, data=few), ExperimentData(few))

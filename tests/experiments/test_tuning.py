@@ -27,7 +27,7 @@ def values_with(output, **tuning):
     values = tiny_config(output)
     values["data"]["augmentation"] = {}
     values["protocol"] |= {"train_sizes": [60, "all"], "budget": {"steps": 2}}
-    model = {"class_path": "tests.workers.killer.Fragile", "init_args": {"mended": str(output)}}
+    model = {"class_path": "tests.workers.killer.Fragile", "init_args": {"fixed": str(output)}}
     values["contenders"] = {"linear": {"model": model}, "other": {"model": model, "recipe": "none"}}
     return values | {"tuning": {"trials": 3, "splits": 1, "space": SPACE, **tuning}}
 
@@ -55,7 +55,7 @@ def tuned(tmp_path_factory) -> Path:
     return output
 
 
-def test_the_first_trial_is_the_configs_recipe_and_the_others_are_the_same_for_all(tuned):
+def test_the_first_trial_is_the_configs_recipe_and_the_others_are_the_same_for_all_contenders(tuned):
     values = {(t["contender"], t["trial"]): json.loads(t["values"]) for t in read_table(tuned)}
     assert [*values] == [(name, str(trial)) for name in ("linear", "other") for trial in range(3)]
     assert values["linear", "0"] == {}
@@ -96,7 +96,7 @@ def test_the_chosen_recipes_are_printed(tuned, capsys):
     assert len(lines) == 2 + 2
 
 
-def test_a_changed_recipe_counts_as_given_by_hand(tuned):
+def test_a_searched_recipe_that_is_changed_counts_as_given_by_hand(tuned):
     values = read_config(tuned / "tiny" / "tuned.yaml")
     values["contenders"]["linear"]["by_size"] = {60: {"optimizer": {"lr": 0.0123}}}
     config = experiment_from_dict(values)

@@ -57,7 +57,7 @@ def tiny_config(output: Path, **changes: Any) -> dict[str, Any]:
 
 
 def tiny_experiment(output: Path, **changes: Any) -> Experiment:
-    """The same, checked."""
+    """The experiment of ``tiny_config``, whose settings are checked."""
     return experiment_from_dict(tiny_config(output, **changes))
 
 

@@ -16,7 +16,7 @@ def timm_vit(**options):
     torch.manual_seed(0)
     sizes = {"img_size": (12, 20), "patch_size": 4, "embed_dim": 22, "depth": 3, "num_heads": 2, "num_classes": 7}
     model = TimmVisionTransformer(**{**sizes, **options})
-    for block in model.blocks:  # timm starts at 0.02: weights would be all but uniform
+    for block in model.blocks:  # timm starts at 0.02: the weights would be almost uniform
         block.attn.qkv.weight.data.mul_(30)
     return model.double().eval()
 
@@ -115,7 +115,7 @@ def test_weights_are_equal_with_and_without_timms_fused_attention():
         ("vit_relpos_small_patch16_224", {"img_size": 32, "depth": 2}),
     ],
 )
-def test_variants_of_the_vision_transformer_give_weights(name, options):
+def test_beit_eva_deit_and_relative_position_variants_give_attention_maps(name, options):
     model = timm.create_model(name, pretrained=False, num_classes=3, **options)
     given = torch.randn(2, 3, options["img_size"], options["img_size"])
     maps = attention_gradients(model, given)
@@ -126,7 +126,7 @@ def test_variants_of_the_vision_transformer_give_weights(name, options):
 
 
 class Windowed(nn.Module):
-    """Attention within halves of a sequence, as windows do it: in the batch."""
+    """Attention within halves of a sequence, which are batch items, as in window attention."""
 
     def __init__(self):
         super().__init__()
@@ -172,7 +172,7 @@ class Grouped(nn.Module):
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_unavailable_attention_weights_are_reported_in_one_line(network, message):
+def test_unavailable_attention_weights_are_refused_in_one_line(network, message):
     shape = (2, 3, 12, 20) if isinstance(network, TimmVisionTransformer) else (2, 3, 32, 32)
     with pytest.raises(InputError, match=message) as raised:
         attention_maps(network, torch.randn(shape))
@@ -180,7 +180,7 @@ def test_unavailable_attention_weights_are_reported_in_one_line(network, message
 
 
 class UnrecordedAttention(nn.Module):
-    """A mixing of tokens that torch's attention has no part in."""
+    """Mixes tokens without torch's attention."""
 
     def forward(self, tokens, attn_mask=None, is_causal=False):
         return tokens.mean(dim=1, keepdim=True).expand_as(tokens)

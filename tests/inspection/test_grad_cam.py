@@ -1,4 +1,4 @@
-"""Grad-CAM and integrated gradients against the papers' equations, closed cases and captum."""
+"""Grad-CAM and integrated gradients against the papers' equations, known values and captum."""
 
 import pytest
 import timm
@@ -40,7 +40,7 @@ def test_integrated_gradients_sum_to_the_change_of_the_logit():
 
 
 @pytest.mark.slow
-def test_maps_equal_captum():
+def test_grad_cam_and_integrated_gradients_equal_captum():
     captum = pytest.importorskip("captum.attr")
     network, given = _resnet().eval(), images().float()
     theirs = captum.LayerGradCam(network, network.stages).attribute(given, target=CLASSES, relu_attributions=True)
@@ -71,6 +71,6 @@ def test_the_deepest_feature_map_with_several_positions_is_found():
 
 
 @pytest.mark.parametrize("network", [vit(), nn.Sequential(nn.Flatten(), nn.Linear(720, 3))])
-def test_a_network_without_feature_maps_is_refused_in_one_line(network):
+def test_a_network_without_feature_maps_is_refused(network):
     with pytest.raises(InputError, match="is not a CNN"):
         find_feature_layer(network, images())

@@ -100,7 +100,7 @@ def test_gradient_rollout_and_relevance_agree_with_loops_in_numpy():
 
 
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
-def test_maps_are_rows_of_the_matrices(layout):
+def test_gradient_rollout_and_relevance_maps_are_query_rows_of_their_matrices(layout):
     maps = attention_gradients(vit(**layout), images())
     extra, query = maps.extra_tokens, maps.query.unsqueeze(1)
     given = {"query": maps.query, "extra_tokens": extra}

@@ -105,7 +105,7 @@ def test_a_random_map_scores_as_chance_and_baselines_have_no_adjusted_p_values(t
     random = scores["random"]
     for kind in ("pointing", "mass", "rank"):
         assert abs(random[kind] - random["mask_area"]) < 0.08
-    for name in ("deletion_mean", "insertion_blur"):  # a random map more, against the mean of others
+    for name in ("deletion_mean", "insertion_blur"):  # one more random map, compared with the mean of the others
         assert random[f"{name}_low"] <= 0.0 <= random[f"{name}_high"]
         assert random[name] != 0
     assert random["pointing_p"] > 0.01
@@ -170,7 +170,7 @@ def test_empty_masks_are_left_out_and_without_masks_deletion_and_insertion_remai
     assert table["mask_area"].isna().all()
 
 
-def test_rollout_is_marked_as_class_agnostic(monkeypatch):
+def test_rollout_is_marked_class_agnostic_and_relevance_class_specific(monkeypatch):
     monkeypatch.setattr(map_scores, "BATCH_SIZE", 7)
     torch.manual_seed(0)
     network = VisionTransformer(12, 4, embed_dim=22, depth=2, num_heads=2).train()
@@ -186,7 +186,7 @@ def test_rollout_is_marked_as_class_agnostic(monkeypatch):
     "change, message",
     [({"methods": ["rolout"]}, 'no method "rolout"'), ({"methods": ["rollout"]}, "Template has no attention weights")],
 )
-def test_invalid_arguments_are_refused_in_one_line(change, message):
+def test_unknown_and_unavailable_methods_are_refused(change, message):
     given = {"network": Template(), "images": _images(), "methods": ["random"], "normalise": _scale}
     with pytest.raises(InputError, match=message):
         score_methods(**given | change)
@@ -199,7 +199,7 @@ def _noise(count, seed):
     return torch.randn(count, *MASK_SIZE, generator=torch.Generator().manual_seed(seed))
 
 
-def test_measures_agree_with_loops_in_numpy():
+def test_pointing_mass_and_rank_agree_with_loops_in_numpy():
     maps, masks, ties = _noise(5, 0), _noise(5, 1) > 0.7, _noise(5, 2)
     result = mask_agreement(maps, masks, ties)
     for image in range(5):

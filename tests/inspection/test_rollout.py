@@ -85,12 +85,12 @@ def test_rollout_of_windows_extends_by_half_a_window_per_layer(pool):
     maps = attention_maps(model.double().eval(), torch.randn(2, 3, 10, 14).double())
     places = torch.cartesian_prod(torch.arange(rows), torch.arange(cols))
     distance = (places[:, None] - places[None]).abs().amax(dim=-1)
-    extra = maps.extra_tokens  # the class token hands everything on to everyone: without it
+    extra = maps.extra_tokens  # without the class token, which connects all positions
     reached = attention_rollout([layer[:, :, extra:, extra:] for layer in maps.weights]) > 0
     assert (reached == (distance <= depth * (3 // 2))).all()
 
 
-def test_a_row_of_zeros_keeps_the_identity():
+def test_a_row_of_zero_weights_gives_a_row_of_the_identity():
     (layer,) = random_weights(layers=1)
     layer[:, :, 2] = 0.0
     result = attention_rollout([layer])
@@ -136,7 +136,7 @@ def test_no_map_of_the_grid_is_transposed():
 )
 def test_a_model_in_place_of_weights_is_refused_with_the_right_function(wrong, what):
     given = wrong(vit())
-    rollout = inspect.unwrap(attention_rollout)  # without the check of types that tests add
+    rollout = inspect.unwrap(attention_rollout)  # without the type checks that tests add
     needed = r"needed: a list of the attention weights of every layer.*saliency_maps\(model, images, \"rollout\"\)"
     with pytest.raises(InputError, match=f"{what}; {needed}"):
         rollout(given, images())

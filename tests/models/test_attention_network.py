@@ -87,7 +87,7 @@ def test_a_convolution_that_is_used_twice_is_replaced_once():
         pytest.param("timm/mobilenetv3_small_050", {"form": "quadratic"}, marks=pytest.mark.slow),
     ],
 )
-def test_the_checkpoint_of_a_converted_network_loads_into_the_model_of_its_name(name, options):
+def test_the_checkpoint_of_a_converted_network_loads_into_a_new_attention_model(name, options):
     own = dict(options)
     model = trained(name, **({"width": own.pop("width")} if "width" in own else {}))
     compiled = AttentionNetwork(model, image_size=(ROWS, COLS), **own)
@@ -102,7 +102,7 @@ def test_the_checkpoint_of_a_converted_network_loads_into_the_model_of_its_name(
         assert (compiled(x) - model(x)).abs().max() < 1e-10
 
 
-def test_weights_are_returned_in_the_order_of_the_layers():
+def test_attention_weights_are_returned_in_the_order_of_the_layers():
     model = AttentionNetwork(trained(width=5, zero_init_residual=False), image_size=(ROWS, COLS), released=True)
     x = images()
     logits, weights = model(x, return_attention=True)
@@ -115,7 +115,7 @@ def test_weights_are_returned_in_the_order_of_the_layers():
     assert model.network.stem[0].output_weight.grad.any()
 
 
-def test_positions_are_not_decayed():
+def test_position_biases_have_no_weight_decay():
     model = create_model("attention/resnet8", num_classes=CLASSES, image_size=32, released=True)
     names = {name for name, _ in model.named_parameters()}
     assert model.no_weight_decay() == {name for name in names if name.endswith("position_bias")}
@@ -134,7 +134,7 @@ def test_positions_are_not_decayed():
         ({"image_size": 8}, "model.image_size follows from the data"),
     ],
 )
-def test_options_in_a_config_are_checked(options, message):
+def test_invalid_options_in_a_config_are_refused_with_their_reason(options, message):
     model = {"name": "attention/resnet8", **options}
     with pytest.raises(InputError, match=message):
         build_network(model, num_classes=3, image_shape=(3, 8, 9), location="contenders.it.model")

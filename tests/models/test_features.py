@@ -75,7 +75,7 @@ def test_the_declared_classifier_is_preferred_to_the_last_layer_of_its_size():
     assert find_classifier(network, CLASSES) is network[1]
     network.get_classifier = lambda: network[0]
     assert find_classifier(network, CLASSES) is network[0]
-    network.get_classifier = nn.Identity  # as of timm's models without a head
+    network.get_classifier = nn.Identity  # as in timm's models without a head
     assert find_classifier(network, CLASSES) is network[1]
 
 

@@ -44,7 +44,7 @@ def test_a_vit_with_permuted_positions_computes_the_same_logits(block_size, patc
     assert not torch.allclose(_build(name="resnet8", permute_blocks=8)(images), _build(name="resnet8")(images))
 
 
-def test_a_trained_network_permutes_images_in_prediction(tmp_path):
+def test_a_loaded_network_permutes_images_and_cannot_be_inspected(tmp_path):
     contenders = tiny_config(tmp_path)["contenders"]
     contenders["resnet"]["model"]["permute_blocks"] = 8
     protocol = {"seeds": [3], "train_sizes": [120], "budget": {"steps": 2}, "batch_size": 14}

@@ -19,7 +19,7 @@ def test_options_replace_the_arguments_of_the_preset():
 
 
 @pytest.mark.parametrize("name", ["timm/vit_tiny_patch16_224", "timm/convnext_atto", "timm/resnet10t"])
-def test_timm_models_are_made_for_the_images(name):
+def test_timm_models_take_the_given_image_size_channels_and_classes(name):
     model = create_model(name, num_classes=7, image_size=(64, 32), in_channels=1).eval()
     assert model(torch.randn(2, 1, 64, 32)).shape == (2, 7)
 
@@ -102,7 +102,7 @@ def test_a_registered_model_gets_the_arguments_of_its_signature(no_others):
 
 def test_a_model_is_registered_under_a_new_name_and_registering_again_replaces_it(no_others):
     register_model("pooled", torch.nn.Identity)
-    register_model("pooled", Pooled)  # as by running a cell of a notebook again
+    register_model("pooled", Pooled)  # as when a cell of a notebook is run again
     with pytest.raises(InputError, match='there is a preset "vit_nano" already'):
         register_model("vit_nano", Pooled)
     with pytest.raises(ValueError, match='no option "in_chans"; did you mean in_channels'):
@@ -124,7 +124,7 @@ def test_create_model_refuses_pretrained_and_names_the_call_of_timm():
 
 
 @pytest.mark.parametrize("name", PRESETS)
-def test_parameters_and_macs_equal_the_table(name):
+def test_parameters_and_macs_of_presets_equal_their_stated_counts(name):
     model = create_model(name, num_classes=10, image_size=32)
     assert count_parameters(model) == PRESETS[name].parameters
     assert count_macs(model, (3, 32, 32)) == PRESETS[name].macs
@@ -138,7 +138,7 @@ def test_macs_of_a_vit_are_the_sum_of_its_matrix_products():
 
 
 @pytest.mark.parametrize("model", [ResNet(8, width=5), VisionTransformer(embed_dim=12, depth=1, num_heads=3)])
-def test_counting_does_not_change_the_model(model):
+def test_counting_macs_does_not_change_the_model(model):
     model.double().train()
     before = copy.deepcopy(model.state_dict())
     count_macs(model, (3, 32, 32))

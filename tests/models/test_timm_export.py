@@ -68,7 +68,7 @@ def test_conversion_to_timm_and_back_is_exact():
         ({"score": "linear"}, "dot product"),
     ],
 )
-def test_what_timm_cannot_represent_is_named(options, feature):
+def test_features_that_timm_lacks_are_refused_by_name(options, feature):
     with pytest.raises(ValueError, match=feature):
         convert_to_timm(_ours(**options))
 

@@ -21,7 +21,7 @@ def sequences():
 
 
 def packed(weights, ours, theirs):
-    """Our projections of queries, keys and values as torch's one, and the output projection."""
+    """Our query, key and value projections stacked as in torch, and the output projection."""
     names = [f"{ours}.{part}_projection" for part in ("query", "key", "value")]
     state = {}
     for kind in ("weight", "bias"):

@@ -11,7 +11,7 @@ BATCH, CLASSES, DIM = 2, 7, 12
 IMAGE_SIZE = (12, 20)  # a grid of 3 x 5
 TOKENS = 15
 
-#: Frozen values: a hash of parameter names and shapes, and the sum of the initial weights.
+#: Recorded values: a hash of parameter names and shapes, and the sum of the initial weights.
 GOLDEN = {"plain": ("e2a5fa17a7", 54.6907), "class": ("5ca369a906", 53.2099), "conv": ("bba751af71", 87.1696)}
 
 CONFIGURATIONS = [
@@ -172,8 +172,7 @@ def test_sequence_pool_follows_its_equation(norm_before_pool):
     torch.testing.assert_close(model.forward_head(tokens), expected, rtol=0, atol=1e-12)
 
 
-def test_parameter_names_initial_weights_and_defaults_are_frozen():
-    """Names, shapes and initial values of weights are frozen."""
+def test_parameter_names_shapes_and_initial_weights_equal_recorded_values():
     golden = {}
     for name, options in {"plain": {}, "class": {"pool": "class"}, "conv": {"stem": "conv"}}.items():
         torch.manual_seed(3)
@@ -184,7 +183,7 @@ def test_parameter_names_initial_weights_and_defaults_are_frozen():
     assert golden == GOLDEN
 
 
-def test_no_weight_decay_names_position_and_class_token():
+def test_positions_class_token_and_gates_have_no_weight_decay():
     assert build(pool="class").no_weight_decay() == {"class_token", "position.encoding"}
     assert build().no_weight_decay() == {"position.encoding"}
     assert build(position="sincos").no_weight_decay() == set()

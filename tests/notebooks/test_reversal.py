@@ -31,7 +31,7 @@ def test_target_is_the_reversed_source_and_a_stop_token():
         assert not source[row, length:].any()
 
 
-def test_an_untrained_model_is_at_chance_and_padding_is_ignored():
+def test_an_untrained_model_is_at_chance_and_the_loss_ignores_padding():
     model = small_transformer()
     source, lengths, target = sequences_to_reverse(101, 7, torch.Generator().manual_seed(0))
     assert exact_match(model, source, lengths, target) < 0.05

@@ -55,7 +55,7 @@ def law_table(sizes, **laws) -> dict[str, dict[int, float]]:
     return {name: {n: float(1 - np.exp(a) * float(n) ** -b - c) for n in sizes} for name, (a, b, c) in laws.items()}
 
 
-#: Validation accuracies of a run that stopped to improve long before its end.
+#: Validation accuracies of a run that stopped improving long before its end.
 SETTLED = (0.3, 0.5, 0.5, 0.5, 0.5)
 
 

@@ -30,7 +30,7 @@ def test_the_order_of_results_has_no_effect():
     assert one.chance == 700 / 1009
 
 
-def test_everything_is_plain_and_finite():
+def test_an_analysis_as_json_has_plain_and_finite_values():
     results, answers = with_answers(seeded(law_table((500, 1000, 2000, 4000), **LAWS), budget="40 steps", macs=5))
     values = json.loads(json.dumps(analyze(results, answers, plan=PLAN).to_dict(), allow_nan=False))
     assert values["comparisons"][0]["conclusion"] in [*Conclusion]
@@ -38,7 +38,7 @@ def test_everything_is_plain_and_finite():
     assert values["sizes"] == [500, 1000, 2000, 4000]
 
 
-def test_only_planned_seeds_are_analyzed_and_added_ones_once():
+def test_only_planned_seeds_and_the_first_added_ones_are_analyzed():
     five = seeded({"a": {7: 0.5, 11: 0.6}, "b": {7: 0.48, 11: 0.6}}, seeds=5, spread=0.01)
     three = [r for r in five if r.seed < 3]
     assert analyze(five, plan=PLAN) == analyze(three, plan=PLAN)
@@ -49,7 +49,7 @@ def test_only_planned_seeds_are_analyzed_and_added_ones_once():
     assert {str(one.obstacle) for one in other.comparisons} == {"none of their seeds was planned"}
 
 
-def test_unfinished_experiment_is_analyzed_as_far_as_it_goes():
+def test_an_unfinished_experiment_is_analyzed_with_its_finished_runs():
     results = seeded(law_table((500, 1000, 4000), **LAWS))
     unfinished = [r for r in results if (r.contender, r.train_size) != ("b", 4000)]
     analysis = analyze(unfinished)

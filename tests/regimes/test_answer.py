@@ -72,7 +72,7 @@ def test_single_model_has_its_interval_and_no_recommendation():
     assert found.more_images == "not tested with other training-set sizes (--protocol.train_sizes '[1, 7]')."
 
 
-def test_other_models_are_counted_and_other_data_are_called_your_images():
+def test_the_heading_counts_all_models_and_calls_user_data_your_images():
     results = seeded({"vit": {7: 0.5}, "resnet": {7: 0.7}, "mine": {7: 0.3}}, source="folder", start_kind="unknown")
     found = write_answer(analyze(results))
     assert found.heading == (
@@ -167,7 +167,7 @@ def test_crossover_is_between_measured_sizes():
     assert answer(unfinished).more_images == "the two models are compared with 1,000 images only."
 
 
-def test_forecasts_of_models_with_other_largest_sizes_are_separate():
+def test_forecasts_of_models_with_different_largest_sizes_are_separate():
     more = law_table((*SIZES, 8000), vit=(0.5, 0.2, 0.0), resnet=(0.5, 0.25, 0.0))
     unfinished = [r for r in seeded(more) if (r.contender, r.train_size) != ("vit", 8000)]
     text = answer(unfinished).more_images
@@ -175,7 +175,7 @@ def test_forecasts_of_models_with_other_largest_sizes_are_separate():
 
 
 @pytest.mark.parametrize(("epochs", "twice"), [("0.2", "0.4"), ("1.5", "3"), ("2e+06", "4000000")])
-def test_longer_budget_may_be_a_fraction_of_an_epoch(epochs, twice):
+def test_suggested_longer_budget_is_twice_the_epochs(epochs, twice):
     results = [changed(r, budget=f"{epochs} epochs") for r in seeded(BETTER)]
     assert answer(results).more_training == f"not tested (--name longer --protocol.budget.epochs {twice})."
 
@@ -192,7 +192,7 @@ def test_more_training_has_gains_and_the_change_of_the_difference(late, is_chang
     assert answer([*results, *larger]).more_training == text  # the ResNet is not finished with 2,018 images
 
 
-def test_lead_at_equal_compute_is_in_the_row():
+def test_difference_at_equal_compute_is_in_the_row():
     found = answer(budget_grid(FOUR_TIMES | {("resnet", 100): 0.68}, macs={"resnet": 400, "vit": 100}))
     assert found.rows[0][-1].startswith("significant, also at equal compute: +8.0 (")
     lost = answer(budget_grid(FOUR_TIMES, macs={"resnet": 400, "vit": 100}))

@@ -71,7 +71,7 @@ def test_fair_comparison_has_no_caveat_and_no_obstacle():
         ({"start_history_known": False}, "START_IMAGES_UNKNOWN", "of the weights that b started from are not ", None),
     ],
 )
-def test_difference_between_models_has_a_caveat(change, kind, text, forbids):
+def test_every_unfair_difference_between_models_has_a_caveat(change, kind, text, forbids):
     results = both(**change)
     (caveat,) = caveats(results)
     assert caveat.kind is CaveatKind[kind] and text in caveat.text
@@ -79,7 +79,7 @@ def test_difference_between_models_has_a_caveat(change, kind, text, forbids):
     assert (found and found.kind) == (forbids and ObstacleKind[forbids])
 
 
-def test_whole_experiment_has_caveats():
+def test_caveats_of_a_whole_experiment_are_listed_and_some_forbid_conclusions():
     found = {one.kind: one for one in caveats(both(2), few_classes=["b names 1 of 7"], log_objections=OBJECTION)}
     assert found[CaveatKind.TEST_SET_LOG].text == "The log of the test images is damaged."
     assert found[CaveatKind.FEW_CLASSES_PREDICTED].text == "b names 1 of 7."
@@ -173,7 +173,7 @@ def test_worst_caveat_is_first_also_where_one_is_added():
     assert sum(caveat.severity >= CaveatSeverity.BLOCKS for caveat in added.caveats) == 2
 
 
-def test_seeds_without_a_failure_leave_a_failure_rate_possible():
+def test_largest_failure_rate_compatible_with_no_failure_is_the_binomial_bound():
     assert max_unseen_failure_rate(3) == pytest.approx(0.632, abs=1e-3)
     assert (1 - max_unseen_failure_rate(10)) ** 10 == pytest.approx(0.05)
 

@@ -69,7 +69,7 @@ def test_only_seeds_that_both_models_have_are_compared():
     assert (found.seeds, found.difference.value) == (3, pytest.approx(means[0] - means[1]))
 
 
-def test_planned_comparisons_that_are_missing_count():
+def test_missing_planned_comparisons_count_in_the_adjustment():
     table = {"a": {7: 0.5, 11: 0.6}, "b": {7: 0.45, 11: 0.6}, "c": {7: 0.48, 11: 0.58}}
     measured = measure(seeded(table, spread=0.02))
     all_pairs = compare_all(measured)
@@ -81,7 +81,7 @@ def test_planned_comparisons_that_are_missing_count():
     assert [(one.names, one.adjusted_for) for one in few] == [({"a", "b"}, 2), ({"a", "b"}, 1)]
 
 
-def test_obstacle_at_one_size_leaves_the_others_alone():
+def test_obstacle_at_one_size_does_not_affect_the_others():
     obstacle = Obstacle(ObstacleKind.TEST_SET_LOG, "the log of the test images is damaged")
     measured = measure(seeded({"a": {7: 0.5, 11: 0.6}, "b": {7: 0.3, 11: 0.4}}))
     first, second = compare_all(measured, PLAN, lambda *place: obstacle if place == ("a", "b", 7) else None)

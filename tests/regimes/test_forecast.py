@@ -21,7 +21,7 @@ def points(accuracies: dict[int, float], error: float = 0.001, rng=None) -> list
 
 
 @pytest.mark.parametrize("law", [(0.5, 0.25, 0.0), (0.5, 0.4, 0.1), (-1.0, 0.1, 0.2)])
-def test_exact_law_is_recovered(law):
+def test_parameters_of_an_exact_power_law_are_recovered(law):
     table = law_table((*SIZES, 16_000), a=law)["a"]
     true = {n: table.pop(n) for n in (16_000,)}
     found = extrapolate(points(table), 16_000)
@@ -39,7 +39,7 @@ def test_interval_contains_the_truth_in_most_of_100_simulations():
     assert np.median([one.high - one.low for one in found]) < 0.1
 
 
-def test_curve_that_left_its_law_has_a_wider_interval():
+def test_curve_that_leaves_its_power_law_has_a_wider_interval():
     """Without the largest size the law would have continued to rise."""
     exact = law_table(SIZES, a=(0.5, 0.3, 0.0))["a"]
     flat = exact | {8000: exact[4000]}

@@ -13,7 +13,7 @@ from vit_vs_cnn.runs.record import load_predictions
 from vit_vs_cnn.statistics.mean_distribution import accuracy_interval
 
 
-def test_accuracies_and_predictions_are_at_their_model_size_and_seed():
+def test_accuracies_and_predictions_are_found_by_model_size_and_seed():
     table = {"b": {7: 0.2, 11: 0.3, 13: 0.4}, "a": {7: 0.5, 11: 0.6}}
     results, correct = with_predictions(seeded(table, seeds=2, images=53))
     measured = measure(results[::-1], correct)
@@ -62,7 +62,7 @@ def test_runs_close_to_chance_learned_nothing(accuracies, chance, images, failed
     assert failed_to_learn(np.array(accuracies), chance, images).tolist() == [*failed]
 
 
-def test_contradictory_results_are_errors():
+def test_contradictory_results_are_refused():
     with pytest.raises(InputError, match="results: a 7 0 occurs twice"):
         measure(seeded({"a": {7: 0.5}}) * 2)
     with pytest.raises(InputError, match="results: empty, so there is nothing to analyse"):

@@ -39,7 +39,7 @@ def test_networks_have_their_common_names(model, name):
         ({"model": {"class_path": "mine.Network"}, "budget": "2.4e+09 flops"}, None, "2.4e+09 training FLOPs"),
     ],
 )
-def test_start_and_budget_are_phrases(values, start, budget):
+def test_starts_and_budgets_are_described_in_words(values, start, budget):
     (found,) = summarize_models([make_result(**{"model": {"name": "vit_nano"}} | values)])
     assert (found.start, found.budget) == (start, budget)
 
@@ -75,5 +75,5 @@ def test_compute_is_compared_where_it_is_known():
         ("mine", "mine"),
     ],
 )
-def test_models_have_names_for_readers(key, name):
+def test_keys_of_contenders_become_readable_names(key, name):
     assert display_name(key) == name

@@ -21,7 +21,7 @@ def advice(results, **options):
 
 
 def classes(majority: int, others: int) -> Answers:
-    """A test set with this most frequent class."""
+    """Answers on a test set of two classes with these numbers of images."""
     return Answers(np.array([majority, others], dtype=np.int64), {})
 
 

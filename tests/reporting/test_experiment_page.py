@@ -163,7 +163,7 @@ def test_failed_and_missing_runs_and_unusable_files_are_listed(tmp_path):
     assert "not finished" in html
 
 
-def test_models_of_the_answer_may_have_no_run_at_the_largest_size(tmp_path):
+def test_models_without_runs_at_the_largest_size_are_compared_at_a_smaller_one(tmp_path):
     folder = _made_up(tmp_path / "up", contenders=("vit", "resnet", "a<b>"), sizes=(50, 110))
     for run in [*folder.glob("cells/vit-n110-*"), *folder.glob("cells/resnet-n110-*")]:
         shutil.rmtree(run)
@@ -254,7 +254,7 @@ def test_a_browser_renders_the_report_on_a_desktop_and_a_phone(reported, tmp_pat
             assert len(rendered.figures) == 2
 
 
-def test_a_config_without_a_block_of_images_has_the_default_ones(tmp_path):
+def test_a_report_is_written_for_a_config_without_data_settings(tmp_path):
     folder = _made_up(tmp_path / "up")
     (folder / "experiment.yaml").write_text("protocol: {budget: {steps: 2}}")
     assert write_experiment_page(read_findings(folder))

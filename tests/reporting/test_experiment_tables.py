@@ -69,7 +69,7 @@ def test_comparisons_name_the_better_model_first_and_state_conclusion_and_reason
     assert single["conclusion"].startswith("no conclusion, as 1 seed was run")
 
 
-def test_forecasts_have_their_law():
+def test_forecasts_have_the_exponent_of_their_power_law():
     table = {"a": {n: 1 - 2 * n**-0.3 for n in (100, 400, 900, 2000)}}
     analysis = analyze(seeded(table, images=10**6, spread=0))
     (row,) = columns_of(forecasts_table(analysis))

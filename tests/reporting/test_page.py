@@ -138,7 +138,7 @@ def test_a_model_has_its_color_and_marker_in_a_table():
     assert marks == [("#0072B2", "●"), ("#D55E00", "■"), ("#009E73", "▲")]
 
 
-def test_colors_of_models_are_distinct_and_do_not_depend_on_the_order():
+def test_styles_of_models_are_distinct_and_do_not_depend_on_the_order():
     names = ["vit", "resnet", "vit (mine)", *"abcdefghi"]
     styles = assign_styles(names)
     assert styles == assign_styles(reversed(names)) == {**assign_styles(names[:2]), **styles}

@@ -50,7 +50,7 @@ def test_the_config_chooses_another_primary_comparison(tmp_path):
         ({"equivalence_margin": 0}, "equivalence_margin 0.0 must be above 0"),
     ],
 )
-def test_an_impossible_plan_is_refused_in_one_line(tmp_path, protocol, message):
+def test_an_impossible_plan_is_refused_with_the_reason(tmp_path, protocol, message):
     with pytest.raises(InputError, match=message):
         _plan(tmp_path, **protocol)
 
@@ -144,7 +144,7 @@ def test_all_planned_secondary_comparisons_are_counted():
 
 
 @pytest.mark.parametrize("text", ["[]", "{", '{"seeds": []}', '{"seeds": "abc"}', "null"])
-def test_a_damaged_file_is_reported_in_one_line(tmp_path, text):
+def test_a_damaged_plan_is_refused(tmp_path, text):
     (tmp_path / FILE_NAME).write_text(text)
     with pytest.raises(InputError, match=r"design\.json is not the analysis plan of an experiment"):
         read_plan(tmp_path)

@@ -75,7 +75,7 @@ def test_only_leaked_images_of_the_subset_are_found(experiment):
         assert {i for i, is_clean in enumerate(found.clean(result)) if not is_clean} == here
 
 
-def test_pairs_are_named_with_their_labels(experiment):
+def test_near_duplicate_pairs_are_named_with_their_labels(experiment):
     pool = ExperimentData(experiment.data)
     pairs = find_near_duplicates(experiment.folder, _results(pool)).pairs
     originals = {
@@ -97,7 +97,7 @@ def test_the_result_is_stored_and_used_without_the_images(experiment, tmp_path):
     assert find_near_duplicates(experiment.folder, results) == first
 
 
-def test_a_new_subset_is_searched_again(experiment):
+def test_a_new_subset_is_searched_and_added_to_the_stored_result(experiment):
     pool = ExperimentData(experiment.data)
     first = find_near_duplicates(experiment.folder, _results(pool, (8,)))
     both = find_near_duplicates(experiment.folder, _results(pool), pool)

@@ -96,7 +96,7 @@ def test_the_log_counts_evaluations(tmp_path):
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_predictions_with_nan_are_refused_and_not_logged(tmp_path, value):
+def test_predictions_that_are_not_finite_are_refused_and_not_logged(tmp_path, value):
     """The argmax of NaN is the first class, whose share would look like an accuracy."""
     network = _network()
     with torch.no_grad():

@@ -22,12 +22,12 @@ from vit_vs_cnn.workers.run import WorkRequest, run_one
 FRAGILE = "tests.workers.killer.Fragile"
 
 
-def _values(output, mended, **contenders):
+def _values(output, fixed, **contenders):
     values = tiny_config(output)
     values["protocol"] |= {"budget": {"steps": 3}}
     values["data"]["augmentation"] = {}
     values["contenders"] = {
-        "own": {"model": {"class_path": FRAGILE, "init_args": {"mended": str(mended)}}},
+        "own": {"model": {"class_path": FRAGILE, "init_args": {"fixed": str(fixed)}}},
         "resnet": values["contenders"]["resnet"],
         **contenders,
     }
@@ -35,7 +35,7 @@ def _values(output, mended, **contenders):
 
 
 def test_a_failed_run_is_reported_with_its_reason_and_retried(tmp_path, capsys):
-    values = _values(tmp_path, tmp_path / "mended")
+    values = _values(tmp_path, tmp_path / "fixed")
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(values))
     words = ["train", "--config", str(tmp_path / "config.yaml")]
     assert main(words) == 1
@@ -45,14 +45,14 @@ def test_a_failed_run_is_reported_with_its_reason_and_retried(tmp_path, capsys):
     assert "ResNet" in printed.out  # the table of finished runs
     (planned_run,) = tmp_path.glob("tiny/cells/own-*")
     assert json.loads((planned_run / "failed.json").read_text())["message"] == "RuntimeError: out of luck"
-    (tmp_path / "mended").touch()
+    (tmp_path / "fixed").touch()
     assert main(words) == 0
     assert not (planned_run / "failed.json").exists()
 
 
 def test_a_worker_does_not_repeat_a_run_that_has_just_failed(tmp_path, monkeypatch):
     """The list of remaining runs is older than the failure, and the run is locked until the failure is written."""
-    experiment = experiment_from_dict(_values(tmp_path, tmp_path / "mended"))
+    experiment = experiment_from_dict(_values(tmp_path, tmp_path / "fixed"))
     pool, began = ExperimentData(experiment.data), datetime.now(UTC)
     (planned_run,) = [one for one in grid(experiment, pool, world_size=1) if one.contender == "own"]
     locked, write = [], write_failure
@@ -63,7 +63,7 @@ def test_a_worker_does_not_repeat_a_run_that_has_just_failed(tmp_path, monkeypat
     assert run_one(planned_run, pool, console=console, request=request) is RunState.FAILED
     assert locked == [True]
     failed = planned_run.failure.read_text()
-    (tmp_path / "mended").touch()
+    (tmp_path / "fixed").touch()
     assert run_one(planned_run, pool, console=console, request=request) is RunState.FAILED
     assert (planned_run.failure.read_text(), planned_run.is_finished) == (failed, False)
     request = WorkRequest([planned_run], 0)  # of the next command, which tries again
@@ -72,7 +72,7 @@ def test_a_worker_does_not_repeat_a_run_that_has_just_failed(tmp_path, monkeypat
 
 
 def test_a_worker_does_not_repeat_a_run_that_another_one_finished(tmp_path):
-    experiment = experiment_from_dict(_values(tmp_path, tmp_path / "mended"))
+    experiment = experiment_from_dict(_values(tmp_path, tmp_path / "fixed"))
     data, request = ExperimentData(experiment.data), WorkRequest([], 0)
     (resnet,) = [run for run in grid(experiment, data, world_size=1) if run.contender == "resnet"]
     assert run_one(resnet, data, console=Console(quiet=True), request=request) is RunState.FINISHED
@@ -102,8 +102,8 @@ def test_a_diverged_run_does_not_stop_the_others(tmp_path):
 
 
 def test_a_run_that_starts_from_a_failed_one_is_not_executed(tmp_path):
-    mended = tmp_path / "mended"
-    values = _values(tmp_path, mended)
+    fixed = tmp_path / "fixed"
+    values = _values(tmp_path, fixed)
     values["contenders"]["later"] = {**values["contenders"]["own"], "starts_from": "own"}
     with pytest.raises(RunsFailed) as caught:
         run_quietly(experiment_from_dict(values))
@@ -112,7 +112,7 @@ def test_a_run_that_starts_from_a_failed_one_is_not_executed(tmp_path):
 
 
 def test_failures_are_attributed_to_their_command_if_the_clock_is_set_back(tmp_path):
-    experiment = experiment_from_dict(_values(tmp_path, tmp_path / "mended"))
+    experiment = experiment_from_dict(_values(tmp_path, tmp_path / "fixed"))
     planned_run, began = (
         grid(experiment, ExperimentData(experiment.data), world_size=1)[0],
         datetime.now(UTC) + timedelta(hours=1),

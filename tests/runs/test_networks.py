@@ -35,7 +35,7 @@ def test_a_loaded_network_gives_the_logits_of_the_result(trained_once, contender
     assert len(loaded.about.class_names) == predictions.logits.shape[1]
 
 
-def test_a_checkpoint_of_a_registered_model_can_be_opened(trained_once, tmp_path, monkeypatch):
+def test_a_checkpoint_of_a_registered_model_opens_once_the_model_is_registered(trained_once, tmp_path, monkeypatch):
     monkeypatch.setattr(presets, "REGISTERED", {})
     original = next(trained_once.glob("cells/resnet-*/checkpoints/last.ckpt"))
     contents = read_checkpoint(original)
@@ -70,7 +70,7 @@ def test_weights_without_usable_values_are_refused(trained_once, tmp_path, spoil
 @pytest.mark.parametrize(
     "error", [OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), SafetensorError("No space left on device")]
 )
-def test_an_export_to_a_full_disk_is_one_line(trained_once, tmp_path, monkeypatch, error):
+def test_an_export_to_a_full_disk_is_refused_with_the_reason(trained_once, tmp_path, monkeypatch, error):
     def fail(*_):
         raise error
 

@@ -56,7 +56,7 @@ def test_at_most_5_percent_of_in_distribution_images_are_flagged_on_average():
 
 @pytest.mark.parametrize("side", [8, 16, 64])
 @pytest.mark.parametrize("kind", ["noise", "blank"])
-def test_noise_and_blank_images_are_flagged_for_any_features(kind, side):
+def test_noise_and_blank_images_have_higher_scores_whatever_the_features(kind, side):
     """Features of all images have the same distribution, as with an untrained network."""
     images = render_objects(200, image_size=side, seed=3).images.images
     features = sampled(200, 0)[1]
@@ -83,7 +83,7 @@ def test_too_few_or_unusable_images_have_no_score():
     assert OutOfDistributionScore.fit(constant, constant) is None
 
 
-def test_a_stored_score_is_used_for_its_own_weights_only(tmp_path):
+def test_a_stored_score_is_loaded_only_for_the_weights_it_was_saved_with(tmp_path):
     made, asked = fitted(), sampled(5, 3)
     path = tmp_path / "out_of_distribution.npz"
     made.save(path, of="a")

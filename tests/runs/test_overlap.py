@@ -38,7 +38,7 @@ def _run(output: Path, *, start: Path | None = None, fraction: float = 0.25, see
 
 @pytest.fixture(scope="module")
 def swapped(tmp_path_factory) -> Path:
-    """A checkpoint of the other split, trained on images that are test images here."""
+    """A checkpoint trained with training and test images swapped, so on images that are test images here."""
     train, test = SyntheticSource.train, SyntheticSource.test
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(SyntheticSource, "train", test)
@@ -59,7 +59,7 @@ def test_weights_trained_on_test_images_are_refused_before_training(swapped, tmp
     assert not list(tmp_path.rglob("cells"))
 
 
-def test_images_of_earlier_trainings_count_too(swapped, tmp_path):
+def test_weights_that_started_from_weights_trained_on_test_images_are_refused(swapped, tmp_path):
     between = _run(tmp_path / "between", start=swapped, seed=9)  # on images that occur nowhere else
     assert open_network(between).training_hashes.is_whole
     with pytest.raises(InputError, match=r"60 of the 60 images that .* is tested on"):
@@ -83,12 +83,12 @@ def test_weights_with_unknown_training_images_are_warned_of(swapped, tmp_path):
     assert any("that CNN started from are not recorded" in text for text in analyze([result]).warnings())
 
 
-@pytest.mark.parametrize("printed", [None, 3, {}, {"images": "?", "whole": True}, {"images": "AAA=", "whole": True}])
-def test_damaged_hashes_of_training_images_count_as_unknown(printed):
-    assert read_training_hashes({CHECKPOINT_KEY_TRAINING_HASHES: printed}) is UNKNOWN_TRAINING_IMAGES
+@pytest.mark.parametrize("stored", [None, 3, {}, {"images": "?", "whole": True}, {"images": "AAA=", "whole": True}])
+def test_damaged_hashes_of_training_images_count_as_unknown(stored):
+    assert read_training_hashes({CHECKPOINT_KEY_TRAINING_HASHES: stored}) is UNKNOWN_TRAINING_IMAGES
 
 
-def test_a_test_image_that_is_also_a_training_image_does_not_count_as_overlap():
+def test_images_that_the_new_run_may_train_on_do_not_count_as_overlap():
     scored, own = np.array([1, 2, 3], dtype=np.uint64), np.array([3, 4], dtype=np.uint64)
     assert TrainingImageHashes(scored).count_in(scored) == 3
     assert TrainingImageHashes(scored).count_in(scored, except_for=own) == 2

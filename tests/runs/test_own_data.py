@@ -133,7 +133,7 @@ def test_an_impossible_source_is_refused_in_one_line(tmp_path, source, message):
     assert message in str(caught.value) and "\n" not in str(caught.value)
 
 
-def test_a_class_named_in_a_file_is_not_imported(given, tmp_path, monkeypatch):
+def test_a_class_named_in_a_checkpoint_is_not_imported(given, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "evil_own.py").write_text(f"open({str(tmp_path / 'executed')!r}, 'w').close()\ndef Evil(): pass\n")
     (checkpoint,) = given.glob("cells/resnet-*/checkpoints/last.ckpt")
@@ -154,7 +154,7 @@ def test_a_class_named_in_a_file_is_not_imported(given, tmp_path, monkeypatch):
     assert not (tmp_path / "executed").exists()
 
 
-def test_a_table_is_given_by_its_path(tmp_path):
+def test_the_path_of_a_csv_file_is_a_table_and_that_of_a_folder_a_folder(tmp_path):
     data = set_images(tiny_experiment(tmp_path).data, tmp_path / "photos.csv")
     assert (data.source, data.root) == ("table", str(tmp_path / "photos.csv"))
     assert set_images(data, str(tmp_path)).source == "folder"

@@ -20,7 +20,7 @@ from vit_vs_cnn.runs.preparation import grid, prepare_network
 from vit_vs_cnn.runs.pretrained import PretrainedWeights, drop_missing_weights, fit_weights, read_pretrained
 from vit_vs_cnn.runs.trained_network import open_network
 
-#: A small one of every family, and the size of its images.
+#: A small model of every family, and its image size.
 FAMILIES = {"test_vit": 160, "deit_tiny_patch16_224": 224, "test_resnet": 160, "test_convnext": 160}
 VIT = {"patch_size": 4, "embed_dim": 24, "depth": 2, "num_heads": 3}
 
@@ -40,7 +40,7 @@ def _saved(network, path):
 
 @pytest.mark.parametrize("name", FAMILIES)
 @pytest.mark.parametrize("other_size", [False, True])
-def test_a_file_of_timm_gives_timms_logits(name, other_size, tmp_path):
+def test_weight_files_of_timm_give_timms_logits_at_any_image_size(name, other_size, tmp_path):
     size, options = FAMILIES[name], {}
     path = _saved(_sampled(timm.create_model(name)), tmp_path / "weights.safetensors")
     if other_size:
@@ -55,7 +55,7 @@ def test_a_file_of_timm_gives_timms_logits(name, other_size, tmp_path):
 
 
 @pytest.mark.parametrize("size", [32, 48])
-def test_our_vision_transformer_loads_timms_weights(size):
+def test_our_vision_transformer_with_timms_weights_gives_timms_logits(size):
     theirs = _sampled(
         timm.create_model("vit_tiny_patch16_224", img_size=32, patch_size=8, embed_dim=24, depth=2, num_heads=3)
     )
@@ -90,14 +90,14 @@ def test_learned_positions_of_timm_are_refused_for_sinusoidal_ones():
         fit_weights(ours, given, num_classes=None)
 
 
-def test_torchvisions_weights_are_loaded():
+def test_torchvisions_weights_are_loaded_except_for_the_head():
     given, network = torchvision.models.resnet18(), torchvision.models.resnet18(num_classes=7)
     fit_weights(network, PretrainedWeights("it", "torchvision", given.state_dict()), num_classes=7)
     assert torch.equal(network.layer4[1].conv2.weight, given.layer4[1].conv2.weight)
     assert network.fc.weight.shape == (7, 512)
 
 
-def test_weights_that_do_not_fit_are_named():
+def test_a_weight_of_the_wrong_shape_is_named():
     given, network = ResNet(8, 4, num_classes=5), ResNet(8, 6, num_classes=3)
     with pytest.raises(InputError, match=r"size mismatch for stem.0.weight: .*\[4, 3, 3, 3\]"):
         fit_weights(network, PretrainedWeights("it", "here", given.state_dict()), num_classes=3)
@@ -135,7 +135,7 @@ def _run_folder(values):
 
 
 @pytest.mark.parametrize("contender", ["resnet", pytest.param("vit", marks=pytest.mark.slow)])
-def test_normalization_and_size_are_those_of_the_weights(pretrained, tmp_path, contender):
+def test_fine_tuning_keeps_the_normalization_and_image_size_of_the_weights(pretrained, tmp_path, contender):
     experiment = experiment_from_dict(_values(pretrained, tmp_path, contender))
     (result,) = run_quietly(experiment)
     given, tuned = (
@@ -219,7 +219,7 @@ def _folder_of(experiment, folder):
     return folder
 
 
-def test_timms_weights_without_internet_are_refused_in_one_line(tmp_path, monkeypatch):
+def test_timms_weights_that_are_not_cached_are_refused_without_internet(tmp_path, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
     values = tiny_config(tmp_path)
@@ -235,7 +235,7 @@ def test_the_model_of_weights_that_do_not_fit_is_named(pretrained, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("weights", "printed"),
+    ("weights", "message"),
     [
         ({}, "exactly one of cell, file, hub; given: none"),
         ({"hub": True, "file": "x"}, "given: file, hub"),
@@ -243,10 +243,10 @@ def test_the_model_of_weights_that_do_not_fit_is_named(pretrained, tmp_path):
         ({"hub": True}, "needs a model timm/NAME, but the model is 'resnet8'"),
     ],
 )
-def test_a_wrong_setting_is_refused_in_one_line(tmp_path, weights, printed):
+def test_a_wrong_weights_setting_is_refused_with_the_reason(tmp_path, weights, message):
     values = tiny_config(tmp_path)
     values["contenders"] = {"tuned": {"model": {"name": "resnet8"}, "weights": weights}}
-    with pytest.raises(InputError, match=printed):
+    with pytest.raises(InputError, match=message):
         _run_folder(values)
 
 
@@ -271,7 +271,7 @@ def test_a_contender_with_missing_optional_weights_is_left_out(tmp_path):
     assert "nowhere.pth: no such file" in str(missing["tuned"])
 
 
-def test_weights_of_timm_are_loaded_unchanged(tmp_path, monkeypatch):
+def test_weights_of_timm_are_read_unchanged_with_their_image_size_and_mean(tmp_path, monkeypatch):
     given = _sampled(timm.create_model("test_resnet"))
     monkeypatch.setattr(timm, "create_model", lambda name, **_: given)
     values = tiny_config(tmp_path)
@@ -290,7 +290,7 @@ def test_a_self_referential_weights_file_is_refused(tmp_path):
         read_weights(tmp_path / "round.pth")
 
 
-def test_weights_of_another_timm_model_are_refused_in_one_line():
+def test_timm_weights_of_the_wrong_shape_are_refused():
     network = timm.create_model("vit_tiny_patch16_224", pretrained=False, img_size=32, patch_size=8)
     with pytest.raises(InputError, match="the weights do not fit VisionTransformer: "):
         convert_for_timm(network, network.state_dict() | {"pos_embed": torch.zeros(17, 192)})

@@ -28,7 +28,7 @@ RECOMMENDED, GIVEN, FALLBACK = ({"recipe_source": source} for source in ("recomm
         (BEST_OF_12, BEST_OF_12 | {"trial_rank": None}, "the recipe of b is not the best of its trials"),
     ],
 )
-def test_care_is_equal_or_allows_no_conclusion(first, second, text):
+def test_recipes_chosen_with_unequal_care_allow_no_conclusion(first, second, text):
     obstacle = recipe_obstacle({"a": [make_result(**first)], "b": [make_result(**second)]})
     assert obstacle is None if text is None else text in obstacle.text
 

@@ -25,7 +25,7 @@ def recorded(trained_once, tmp_path) -> Path:
     return tmp_path / "results" / "tiny"
 
 
-def test_a_record_gives_the_same_report_as_the_experiment(trained_once, recorded):
+def test_a_record_gives_the_same_analysis_as_the_experiment(trained_once, recorded):
     original, copied = read_findings(trained_once), read_findings(recorded)
     assert copied.analysis == original.analysis
     assert copied.answers is not None and original.answers is not None
@@ -33,7 +33,7 @@ def test_a_record_gives_the_same_report_as_the_experiment(trained_once, recorded
     assert correct[0] == correct[1]
 
 
-def test_a_record_is_small_and_contains_no_path(trained_once, recorded):
+def test_a_record_has_four_files_and_contains_no_path(trained_once, recorded):
     files = [path for path in recorded.parent.rglob("*") if path.is_file() and path.suffix != ".lock"]
     names = {str(path.relative_to(recorded)) for path in files if recorded in path.parents}
     assert names == {"results.csv", "predictions.npz", "experiment.yaml", "design.json"}
@@ -61,7 +61,7 @@ def test_results_are_recorded_unchanged(trained_once, recorded):
     "value",
     ["text", "", "12", "1e5", "true", "null", "NaN", '"', "a,b", 1, 1.0, 0.1, True, None, [1, "2"], {"a": None}],
 )
-def test_a_value_of_a_table_keeps_its_type(value, tmp_path):
+def test_a_value_keeps_its_type_in_a_table(value, tmp_path):
     (tmp_path / "t.csv").write_text(table_text([{"name": "x", "value": value}]))
     [row] = read_table(tmp_path / "t.csv")
     assert (row["value"], type(row["value"])) == (value, type(value))
@@ -95,7 +95,7 @@ def test_damaged_predictions_of_a_record_are_reported_and_accuracies_are_used(re
     assert len(found.results) == 4
 
 
-def test_runs_on_different_images_fit_one_record(tmp_path):
+def test_predictions_on_different_images_can_share_one_record(tmp_path):
     whole = {"classes": np.array([0, 2, 1]), "probability": np.ones(3, np.float32), "labels": np.arange(3)}
     whole |= {"sample_ids": np.array(["a", "b", "c"]), "num_classes": np.array(3)}
     other = {name: values[:2] if values.ndim else values for name, values in whole.items()}
@@ -114,7 +114,7 @@ def test_runs_on_different_images_fit_one_record(tmp_path):
         pack_predictions({"first": whole, "second": other | {"num_classes": np.array(4)}})
 
 
-def test_paths_of_images_are_left_out(trained_once, tmp_path):
+def test_a_record_leaves_out_the_folder_of_the_images(trained_once, tmp_path):
     shutil.copytree(trained_once.parent, tmp_path / "runs")
     for path in tmp_path.glob("runs/tiny/cells/*/result.json"):
         result = read_result(path)
@@ -152,7 +152,7 @@ def test_the_test_set_log_is_recorded_byte_for_byte(trained_once, recorded):
     assert log_next_to(recorded).path.read_bytes() == log_next_to(trained_once).path.read_bytes()
 
 
-def test_logs_of_two_machines_are_joined(trained_once, tmp_path):
+def test_test_set_logs_of_two_machines_are_joined(trained_once, tmp_path):
     """Entries of the experiment are appended once to those of the record, and results contain their new hashes."""
     test_set, copied = log_next_to(trained_once).test_set, tmp_path / "kept" / "tiny"
     mine = TestSetLog(tmp_path / "kept", test_set)

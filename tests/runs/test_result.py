@@ -69,7 +69,7 @@ def test_the_factory_sets_every_field_and_no_two_fields_share_a_name():
     assert names.keys() - {*REQUIRED, *OPTIONAL, "run"} == {"start", "data", "cost", "scores", "provenance", "tuning"}
 
 
-def test_derived_values():
+def test_epochs_flops_and_the_accuracy_interval_follow_from_the_result():
     result = make_result(accuracy=0.5, scored_images=100, steps=3, planned_steps=4, images_processed=178)
     assert result.epochs == 2
     assert result.cost.flops == 3 * 2 * 100_003 * 178

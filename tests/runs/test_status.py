@@ -23,7 +23,7 @@ NAMES = [f"{contender}-n{size}-s0-0123456789" for size in (50, 100) for contende
 
 @pytest.fixture
 def folder(tmp_path):
-    """A grid of four: one done in 30 s, one failed, two not begun."""
+    """A grid of four: one done in 30 s, one failed, two not started."""
     root = tmp_path / "tiny"
     (root / "cells").mkdir(parents=True)
     (root / "grid.json").write_text(json.dumps({key: {"steps": 23} for key in NAMES}))
@@ -37,7 +37,7 @@ def folder(tmp_path):
     return root
 
 
-def test_a_contender_named_like_a_size_is_read_correctly(folder):
+def test_size_and_seed_are_the_last_ones_in_the_name_of_a_run(folder):
     name = "vit-n50-s9-n100-s-2-0123456789"
     (folder / "grid.json").write_text(json.dumps({key: {"steps": 23} for key in [NAMES[0], name]}))
     run = read_status(folder).runs[1]
@@ -113,7 +113,7 @@ def test_under_a_budget_in_epochs_the_time_grows_with_the_size():
         assert seconds_left(runs, workers=1) == left
 
 
-def test_several_budgets_are_distinguished(folder):
+def test_runs_of_several_budgets_have_the_budget_in_their_names(folder):
     (folder / "grid.json").write_text(json.dumps({NAMES[0]: {"steps": 23}, NAMES[2]: {"steps": 1700}}))
     runs = read_status(folder).runs
     assert [run.name for run in runs] == ["vit-n50-s0 of 23 steps", "vit-n100-s0 of 1,700 steps"]

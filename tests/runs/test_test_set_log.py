@@ -31,7 +31,7 @@ def _record(log: TestSetLog, *names: str) -> list[str]:
 
 
 def _results(folder: Path, entries: dict[str, str | None]) -> Path:
-    """The folder of an experiment with these results, by the weights that their entries are of."""
+    """The folder of an experiment with a result for each pair of weights and log entry."""
     for weights, entry in entries.items():
         result = make_result(run=weights, weights=weights, fingerprint="f00-ba4", log_entry=entry)
         write_text(folder / "cells" / weights / "result.json", result.to_json())
@@ -81,7 +81,7 @@ def test_a_changed_log_is_reported_and_allows_no_conclusion(experiment, change):
 
 
 def test_results_outside_the_grid_are_checked_against_the_log(experiment, tmp_path):
-    """A recipe that was tried and dropped from the config has its result still."""
+    """A recipe that was tried and dropped from the config still has its result."""
     before = _log(tmp_path).path.read_bytes()
     _results(experiment, {"tried": _record(_log(tmp_path), "tried")[0]})
     _log(tmp_path).path.write_bytes(before)
@@ -114,7 +114,7 @@ def test_a_result_cannot_name_a_log_in_another_folder(fingerprint):
 
 
 def _write_many(folder: Path, writer: str, count: int) -> None:
-    """In a separate process, which waits between reading the last line and writing the next."""
+    """Write entries in a separate process, which waits between reading the last line and writing the next."""
     dumps = json.dumps
     json.dumps = lambda entry: (time.sleep(0.005), dumps(entry))[1]
     _record(_log(folder), *(f"{writer}{number}" for number in range(count)))
@@ -151,7 +151,7 @@ def test_the_recipe_of_an_entry_excludes_size_seed_and_budget(tmp_path, change, 
 
 
 def _recipe(output: Path, *, train_size=120, seed=3, lr=0.05, start_lr=0.05, scored_on="test", **protocol) -> str:
-    """Of a contender that starts from another one."""
+    """Hash of the recipe of a contender that starts from another one."""
     small = {"model": {"name": "resnet8", "width": 2}, "optimizer": {"name": "sgd", "lr": start_lr}}
     longer = {**small, "optimizer": {"name": "sgd", "lr": lr}, "starts_from": "first"}
     values = tiny_config(output, contenders={"first": small, "second": longer})

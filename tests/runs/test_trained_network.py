@@ -52,7 +52,7 @@ def test_a_timm_model_gets_classes_and_image_shape_from_another_network(trained_
 
 
 @pytest.mark.parametrize(("source", "hint"), [("folder", "--root DIR names their folder"), ("table", "--root FILE")])
-def test_images_that_have_moved_are_asked_for(trained_once, source, hint):
+def test_the_error_for_moved_images_names_the_root_option(trained_once, source, hint):
     trained = open_network(run_of(trained_once, "vit-n120-s3"))
     data = replace(trained.run.experiment.data, source=source, root="gone.csv")
     origin = replace(trained.run, experiment=replace(trained.run.experiment, data=data))

@@ -42,7 +42,7 @@ def test_the_best_comes_first_and_trials_without_accuracy_last():
         ('"[0, 1]"', "{}", "line 2: seeds: "),
     ],
 )
-def test_a_damaged_table_is_one_line(tmp_path, old, new, message):
+def test_a_damaged_table_gives_a_one_line_error(tmp_path, old, new, message):
     path = tmp_path / "tuning.csv"
     write_trials(path, [trial()])
     path.write_text(path.read_text().replace(old, new))

@@ -38,11 +38,11 @@ def _build(class_path, image_shape=SHAPE, trust=True, **init_args):
         "vit_vs_cnn.models.ResNet",
     ],
 )
-def test_values_from_the_data_are_passed_if_the_signature_has_them(class_path):
+def test_classes_channels_and_image_size_are_passed_if_the_signature_has_them(class_path):
     assert _build(class_path).eval()(torch.randn(2, *SHAPE)).shape == (2, 7)
 
 
-def test_values_of_the_config_are_kept_and_nested_objects_are_created():
+def test_config_values_replace_those_from_the_data_and_nested_objects_are_created():
     assert _build(f"{OWN}.SmallCnn", num_classes=5, width=3).head.weight.shape == (5, 3)
     assert _build(f"{OWN}.OpenEnded", width=3).head.weight.shape == (7, 3)
     assert _build(f"{OWN}.SmallCnn", (1, 9, 20)).body[0].weight.shape[1] == 1

@@ -173,7 +173,7 @@ def test_a_single_network_has_wilsons_interval_with_and_without_predictions():
     assert accuracy_interval(one) == accuracy_interval(without_predictions(one.accuracies, 101)) == expected
 
 
-def test_perfect_scores_are_not_certain():
+def test_perfect_scores_have_about_wilsons_interval():
     perfect = SeedScores.from_correct(np.ones((3, 59)))
     estimate = accuracy_interval(perfect)
     assert estimate.low == pytest.approx(wilson_interval(59, 59).low, abs=0.005)

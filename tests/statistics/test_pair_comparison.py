@@ -149,7 +149,7 @@ def test_missing_planned_comparisons_count_as_not_significant():
     assert adjust_comparisons(comparisons, planned=0)[1].adjusted_for == 1  # more than planned
 
 
-def test_comparison_without_a_conclusion_makes_no_other_one_easier():
+def test_comparison_without_a_conclusion_does_not_relax_the_adjustment_of_others():
     """Holm's method would otherwise relax the adjustment of the other comparison after the small p-value."""
     blocked, judged = compared(0.3, obstacle=TUNING), compared(0.03)
     assert blocked.p_value < judged.p_value

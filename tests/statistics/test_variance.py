@@ -42,7 +42,7 @@ def test_a_size_with_similar_variance_has_the_pooled_variance(size):
     assert found == (pytest.approx(expected), 5)
 
 
-def test_a_size_with_larger_variance_has_its_own_variance():
+def test_a_size_with_larger_variance_is_not_pooled():
     assert pool_seed_variance(DIFFERENCES, 7) == (pytest.approx(0.005), pytest.approx(1 + 4 * POOLED_FREEDOM_SHARE))
     assert pool_seed_variance(DIFFERENCES, 7, freedom_share=0.0) == (pytest.approx(0.005), 1)
 

@@ -134,7 +134,7 @@ def test_learning_rates_follow_the_documented_formula(warmup, steps):
     assert schedule.factor(rise, steps) == 1.0
 
 
-def test_the_classifier_works_with_a_plain_lightning_trainer(tmp_path):
+def test_a_plain_lightning_trainer_trains_tests_saves_and_loads_the_classifier(tmp_path):
     data = _data()
     data.validation = data.training
     module = Classifier(_network(), num_classes=3, optimizer=Optimizer(lr=0.01), ema_half_life=0.5)
@@ -167,7 +167,7 @@ def untyped(monkeypatch):
     ("asked", "batches"),
     [({"max_steps": 9}, 9), ({"max_epochs": 3}, 6), ({"max_steps": 2, "accumulate_grad_batches": 2}, 4)],
 )
-def test_more_steps_than_planned_continue_the_stream(asked, batches):
+def test_more_steps_than_planned_continue_the_stream_of_batches(asked, batches):
     received = []
 
     class Watched(Classifier):
@@ -218,7 +218,7 @@ def test_a_run_without_a_number_of_steps_is_refused():
 
 
 def test_an_average_in_half_precision_is_refused():
-    """Its steps would be lost: bf16 has eight bits."""
+    """Small updates of the average would be lost: bfloat16 has eight bits of precision."""
     module = _classifier(ema_half_life=0.5).bfloat16()
     with pytest.raises(InputError, match=r"ema_half_life: .* set trainer.precision to bf16-mixed"):
         module.on_fit_start()
@@ -226,7 +226,7 @@ def test_an_average_in_half_precision_is_refused():
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_the_loss_of_weighted_classes_is_that_of_torch_for_shares_of_classes_too(smoothing):
-    """torch divides by the weights of numbers of classes, and of shares by their count."""
+    """torch divides by the sum of class weights for class indices, and by the batch size for class shares."""
     weights, logits, labels = [0.2, 0.7, 3.0], torch.randn(7, 3), torch.tensor([0, 1, 2, 0, 0, 1, 2])
     module = _classifier(class_weights=weights, label_smoothing=smoothing)
     expected = torch.nn.functional.cross_entropy(

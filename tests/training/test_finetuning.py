@@ -75,14 +75,14 @@ def test_only_the_head_and_the_last_layers_change(kind, last):
     assert {name for name in moved if name in dict(network.named_parameters())} == behind
 
 
-def test_layer_groups_equal_those_of_timm():
+def test_layer_groups_have_as_many_weights_as_those_of_timm():
     ours = list_layers(VisionTransformer(32, 8, depth=3, embed_dim=24, num_heads=3, pool="class"))
     theirs = list_layers(timm.create_model("vit_tiny_patch16_224", depth=3, embed_dim=24, num_heads=3))
     # timm has one linear layer for queries, keys and values; this package has three.
     assert [len(layer) - 4 * ("blocks" in layer[0]) for layer in ours] == [len(layer) for layer in theirs]
 
 
-def test_layers_of_other_networks_are_their_modules():
+def test_layers_of_a_sequential_network_are_its_modules_with_weights():
     network = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU(), torch.nn.Linear(4, 2))
     assert list_layers(network) == [["0.weight", "0.bias"], ["2.weight", "2.bias"]]
 
@@ -161,7 +161,7 @@ class StopAt(lightning.Callback):
             raise KeyboardInterrupt
 
 
-def test_a_norm_without_parameters_belongs_to_its_layer():
+def test_a_norm_without_parameters_is_frozen_with_its_layer():
     network = torch.nn.Sequential()
     for _ in range(2):
         network.append(torch.nn.Sequential(torch.nn.Conv2d(3, 3, 3), torch.nn.BatchNorm2d(3, affine=False)))

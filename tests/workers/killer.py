@@ -62,7 +62,7 @@ class AskToStop(KillAtStep):
 
 
 class CustomTimer(Timer):
-    """A class that is made from one of Lightning's."""
+    """A custom subclass of a Lightning callback."""
 
 
 class CountBatches(Callback):
@@ -85,7 +85,7 @@ class CountBatches(Callback):
 
 
 class KillOnce(KillAtStep):
-    """The same for the first process that gets there, which leaves a file."""
+    """``KillAtStep`` for the first process that reaches the step, which leaves a file."""
 
     def __init__(self, step: int, mark: str) -> None:
         super().__init__(step, "on_train_batch_end")
@@ -100,12 +100,12 @@ class KillOnce(KillAtStep):
 class Fragile(nn.Module):
     """A network that fails in training as long as a file is missing."""
 
-    def __init__(self, mended: str) -> None:
+    def __init__(self, fixed: str) -> None:
         super().__init__()
-        self.mended = Path(mended)
+        self.fixed = Path(fixed)
         self.linear = nn.Linear(3, 10)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        if self.training and not self.mended.exists():
+        if self.training and not self.fixed.exists():
             raise RuntimeError("out of luck\nand out of memory")
         return self.linear(images.mean((-2, -1)))

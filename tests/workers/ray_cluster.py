@@ -14,7 +14,7 @@ import vit_vs_cnn
 
 
 class NoteNode(Callback):
-    """Leaves a file named by the node of Ray that a run is on."""
+    """Creates a file named after the Ray node of a run."""
 
     def __init__(self, folder: str) -> None:
         self.folder = Path(folder)
@@ -24,7 +24,7 @@ class NoteNode(Callback):
 
 
 def main(config: Path) -> None:
-    """Run the config with the cluster's address in the place of CLUSTER."""
+    """Run the config with the cluster's address in place of CLUSTER."""
     # The memory of other programs must not kill a worker.
     settings = {"memory_monitor_refresh_ms": 0}
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "_system_config": settings})

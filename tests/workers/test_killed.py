@@ -45,7 +45,7 @@ def _stamps(folder: Path) -> dict[Path, int]:
     for path in folder.rglob("*"):
         try:
             stamps[path] = path.stat().st_mtime_ns
-        except FileNotFoundError:  # gone between the two
+        except FileNotFoundError:  # deleted in between
             continue
     return stamps
 

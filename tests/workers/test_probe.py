@@ -1,4 +1,4 @@
-"""Linear probes: fitted to features that are computed once, and networks like others afterwards."""
+"""Linear probes: fitted to features that are computed once, and used like other networks."""
 
 import numpy as np
 import pytest
@@ -59,7 +59,7 @@ def test_an_opened_probe_gives_the_recorded_predictions(probed):
     assert torch.equal(again.correct, stored.correct)
 
 
-def test_the_result_of_a_probe_has_its_cost(probed):
+def test_the_result_of_a_probe_records_its_penalty_and_cost(probed):
     _, results = probed
     for result in results:
         assert (result.start.start_kind, result.start.finetune) == (StartKind.LINEAR_PROBE, "head")

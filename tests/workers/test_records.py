@@ -1,4 +1,4 @@
-"""Files of a run record its progress, its loggers and damaged files."""
+"""Progress, loggers and damaged files of runs."""
 
 import contextlib
 import csv
@@ -50,7 +50,7 @@ def _run(values: dict[str, Any]) -> RunResult:
 
 @pytest.fixture(scope="module")
 def stopped(tmp_path_factory) -> tuple[Path, RunResult]:
-    """The folder and the result of a run of twelve steps that stopped by itself before."""
+    """The folder and the result of a run of twelve steps that stopped early."""
     root = tmp_path_factory.mktemp("stopped")
     with contextlib.chdir(root):
         return root, _run(_resnet(Path("runs"), trainer={"callbacks": STOPPING}))
@@ -96,7 +96,7 @@ def _damage(path: Path, kind: str) -> None:
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory) -> Path:
-    """Both contenders of two steps, finished."""
+    """An experiment with two contenders of two steps."""
     root = tmp_path_factory.mktemp("finished")
     with contextlib.chdir(root):
         run_quietly(tiny_experiment(Path("runs"), protocol=SHORT))
@@ -105,7 +105,7 @@ def finished(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def pair(finished, tmp_path, monkeypatch) -> dict[str, Any]:
-    """The same in a separate folder, and its config."""
+    """The config of a copy of that experiment in a separate folder."""
     shutil.copytree(finished, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     return tiny_config(Path("runs"), protocol=SHORT)
@@ -211,7 +211,7 @@ def test_each_run_is_logged_separately(tmp_path):
 
 
 @pytest.mark.parametrize("fails", ["never", "after training", "in the test"])
-def test_the_record_of_a_logging_service_is_named_filled_and_ended(tmp_path, monkeypatch, fails):
+def test_each_run_has_a_named_record_in_a_logging_service_that_ends_with_the_run(tmp_path, monkeypatch, fails):
     from tests.workers import services
 
     monkeypatch.setattr(services, "RUNS", [])

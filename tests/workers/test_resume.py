@@ -109,7 +109,7 @@ def test_a_validation_interrupted_by_a_kill_is_logged(tmp_path, precision, steps
 
 
 @pytest.mark.parametrize(("hook", "patience", "ends"), [("on_train_batch_start", 3, 20), ("on_validation_end", 2, 15)])
-def test_callback_state_from_validation_survives_a_kill(tmp_path, hook, patience, ends):
+def test_callback_state_from_validation_survives_an_interruption(tmp_path, hook, patience, ends):
     """The checkpoint of step 15 is older than the validation of step 15."""
     stopping = {"monitor": "val/accuracy", "mode": "max", "patience": patience, "min_delta": 2.0}
     contenders = {"resnet": tiny_config(tmp_path)["contenders"]["resnet"]}
@@ -126,7 +126,7 @@ def test_callback_state_from_validation_survives_a_kill(tmp_path, hook, patience
 
 
 @pytest.mark.parametrize("precision", ["32-true", "64-true"])
-def test_a_stopped_run_resumes_bit_for_bit_with_every_callback_hook(tmp_path, precision):
+def test_a_stopped_run_resumes_bit_for_bit_and_calls_callbacks_for_every_batch(tmp_path, precision):
     contenders = {"resnet": tiny_config(tmp_path)["contenders"]["resnet"]}
     protocol = tiny_config(tmp_path)["protocol"] | {"budget": {"steps": 7}}
     uninterrupted, killed = (
@@ -162,7 +162,7 @@ def test_a_run_killed_at_ten_random_steps_resumes_bit_for_bit(tmp_path, contende
 
 
 @pytest.mark.parametrize("moment", [(TestSetLog, "record"), (Run, "write_result")], ids=lambda moment: moment[1])
-def test_a_run_killed_after_its_evaluation_is_not_evaluated_again(tmp_path, moment):
+def test_a_run_interrupted_after_its_evaluation_is_not_evaluated_again(tmp_path, moment):
     values = tiny_config(tmp_path, protocol={"seeds": [3], "budget": {"steps": 2}, "batch_size": 14})
     values["contenders"].pop("vit")
     experiment = experiment_from_dict(values)

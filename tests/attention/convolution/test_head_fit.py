@@ -20,7 +20,7 @@ def random_kernel(*, size=3, groups=1, outputs=6, channels=4, seed=0) -> torch.T
 
 
 @pytest.mark.parametrize("num_heads", [1, 2, 4, 6])
-def test_fit_error_is_the_kernel_error_and_near_the_singular_value_bound(num_heads):
+def test_fit_error_is_the_relative_squared_kernel_error_and_near_the_rank_bound(num_heads):
     kernel = random_kernel()
     fit = fit_heads(kernel, grid(3), num_heads)
     weights = position_scores(fit.centers, fit.log_sharpness, grid(3)).softmax(-1)
@@ -29,7 +29,7 @@ def test_fit_error_is_the_kernel_error_and_near_the_singular_value_bound(num_hea
     assert rank_bound(kernel, num_heads) - 1e-9 <= fit.error <= rank_bound(kernel, num_heads) + 0.12
 
 
-def test_bound_is_the_error_of_the_best_approximation_of_that_rank():
+def test_rank_bound_is_the_error_of_the_truncated_svd():
     kernel = random_kernel()
     left, sizes, right = np.linalg.svd(kernel.flatten(1).numpy())
     best = left[:, :3] * sizes[:3] @ right[:3]
@@ -49,7 +49,7 @@ def test_one_head_recovers_an_off_center_blur():
 
 
 @pytest.mark.parametrize(("scale", "input_scale"), [(0.0, 1.0), (1.0, 0.0)])
-def test_kernels_and_inputs_of_zeros_have_no_error(scale, input_scale):
+def test_fit_error_is_zero_for_a_zero_kernel_or_zero_inputs(scale, input_scale):
     kernel = scale * random_kernel()
     moments = input_scale * torch.eye(36, dtype=torch.float64).view(1, 9, 4, 9, 4)
     fit = fit_heads(kernel, grid(3), 2)
@@ -77,7 +77,7 @@ def test_matrices_with_moments_solve_the_least_squares_problem_of_the_outputs(gr
 
 @pytest.mark.parametrize("window_size", [None, 5])
 @pytest.mark.parametrize("options", [{}, {"stride": 2, "padding": 1}, {"groups": 2, "dilation": 2, "padding": 2}])
-def test_one_head_for_each_offset_equals_the_convolution(options, window_size):
+def test_one_head_per_kernel_offset_equals_the_convolution(options, window_size):
     conv = nn.Conv2d(4, 6, 3, **options).double()
     images = torch.randn(2, 4, 9, 11, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     attention = conv2d_to_attention(conv, num_heads=9, window_size=window_size)
@@ -85,7 +85,7 @@ def test_one_head_for_each_offset_equals_the_convolution(options, window_size):
     torch.testing.assert_close(attention(images), conv(images), atol=tolerance, rtol=0)
 
 
-def test_positions_are_trained_and_at_most_as_many_as_offsets_of_the_window():
+def test_head_centers_get_gradients_and_heads_are_at_most_as_many_as_kernel_offsets():
     layer = ConvolutionalAttention(3, 5, 3, padding=1, num_heads=20)
     assert layer.num_heads == 9
     assert ConvolutionalAttention(3, 5, 1, num_heads=4).num_heads == 1

@@ -47,7 +47,7 @@ def test_heads_of_finite_sharpness_convolve_the_blurred_padded_image(alpha):
 
 @pytest.mark.parametrize("beta", [1.0, 5.0, 10.0, 20.0, math.inf])
 @pytest.mark.parametrize("window_size", [3, 5])
-def test_windows_of_any_sharpness_equal_their_closed_form(beta, window_size):
+def test_windows_of_any_sharpness_equal_their_closed_form_with_finite_gradients(beta, window_size):
     conv = convolution(padding=1, bias=False)
     attention = conv2d_to_attention(conv, sharpness=beta, window_size=window_size)
     x = images().requires_grad_()
@@ -62,7 +62,7 @@ def test_windows_of_any_sharpness_equal_their_closed_form(beta, window_size):
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_gradients_equal_those_of_the_convolution_and_weights_do_not_depend_on_content(form):
+def test_gradients_equal_those_of_the_convolution_and_weights_do_not_depend_on_the_image(form):
     conv = convolution(padding=1, stride=(1, 2))
     attention, x = conv2d_to_attention(conv, form=form), images().requires_grad_()
     direction = torch.randn_like(conv(x))
@@ -124,7 +124,7 @@ def layers(**options):
         {"form": "window", "released": True, "head_dim": 3},
     ],
 )
-def test_returned_weights_give_the_output(options):
+def test_returned_attention_weights_applied_to_the_values_give_the_output(options):
     for layer in layers(**options):
         if layer.released:
             nn.init.normal_(layer.key_weight)
@@ -143,11 +143,11 @@ def test_returned_weights_give_the_output(options):
         assert_equal(output.flatten(2), expected)
 
 
-# Released: the same function at the start, and learned from there.
+# Trainable layers (``released=True``) equal the convolution at initialization.
 
 
 @pytest.mark.parametrize(("window_size", "sharpness"), [(None, 1.0), (5, 5.0), ((3, 7), 3.0), (None, 5.0)])
-def test_trainable_windows_start_as_the_convolution(window_size, sharpness):
+def test_trainable_layers_equal_the_convolution_at_initialization(window_size, sharpness):
     conv = convolution(padding=1, stride=(1, 2))
     released = conv2d_to_attention(conv, released=True, window_size=window_size, sharpness=sharpness)
     x = images()
@@ -163,7 +163,7 @@ def test_every_parameter_of_a_trainable_layer_gets_a_gradient(options):
     for name, parameter in layer.named_parameters():
         assert parameter.grad is not None, name
         assert parameter.grad.isfinite().all(), name
-        # Queries wait for keys, which are zero at the start.
+        # The query weight has no gradient while the key weight is zero, as at the start.
         assert bool(parameter.grad.any()) == (name != "query_weight"), name
     with torch.no_grad():
         layer.key_weight -= 0.1 * layer.key_weight.grad
@@ -206,7 +206,7 @@ def test_tiles_equal_the_equation_in_outputs_and_gradients(kernel_size):
 
 
 @pytest.mark.parametrize("released", [True, False])
-def test_chunks_of_images_give_the_same_output(monkeypatch, released):
+def test_computing_in_chunks_changes_neither_outputs_nor_gradients(monkeypatch, released):
     layer = ConvolutionalAttention(CHANNELS, FILTERS, 3, padding=1, released=released).double()
     x = images().requires_grad_()
     results = []
@@ -220,7 +220,7 @@ def test_chunks_of_images_give_the_same_output(monkeypatch, released):
         assert_equal(parts, whole, 1e-11)
 
 
-def test_a_trainable_layer_works_under_autocast():
+def test_bfloat16_autocast_changes_a_trainable_layer_by_rounding_only():
     layer = ConvolutionalAttention(CHANNELS, FILTERS, 3, padding=1, released=True)
     x = images(dtype=torch.float32)
     with torch.autocast("cpu", torch.bfloat16):

@@ -30,7 +30,7 @@ def take(path, monkeypatch):
 
 @pytest.fixture(params=PATHS)
 def path(request, monkeypatch):
-    """All ways to compute it, for any size."""
+    """All ways to compute local attention, for any size."""
     take(request.param, monkeypatch)
     return request.param
 
@@ -81,7 +81,7 @@ def test_all_paths_equal_the_reference(monkeypatch, case):
 
 
 @pytest.mark.parametrize("path", ["tiles", "tiles with kept weights"])
-def test_chunks_of_any_size_give_the_same(monkeypatch, path):
+def test_chunks_of_any_size_give_the_same_outputs_and_gradients(monkeypatch, path):
     take(path, monkeypatch)
     tensors = inputs(33 * 41)
     options = {"grid_size": (33, 41), "window_size": (5, 4)}
@@ -108,8 +108,8 @@ def test_mask_equals_torchs_attention_under_the_mask_of_the_window(path):
 
 
 @pytest.mark.parametrize("kernel_size", [(3, 3), (5, 3)])
-def test_heads_that_attend_to_one_position_make_a_convolution(path, kernel_size):
-    """A head per offset, its value map the kernel's at that offset."""
+def test_one_head_per_offset_that_attends_to_one_position_is_a_convolution(path, kernel_size):
+    """Each head has the kernel weights at its offset as value map."""
     rows, cols, channels, filters = 11, 7, 4, 6
     y, x = kernel_size
     image = torch.randn(BATCH, channels, rows, cols, dtype=torch.float64)
@@ -229,7 +229,7 @@ def test_tiles_train_where_autocast_makes_softmax_single_precision(monkeypatch):
 
 
 @pytest.mark.parametrize(("grid_size", "window_size"), [((7, 9), 3), ((7, 9), 4), ((24, 25), 3)])
-def test_tables_cached_by_inference_or_export_work_in_training(grid_size, window_size):
+def test_tables_cached_by_inference_or_export_can_be_used_in_training(grid_size, window_size):
     """Tables are cached, so these grids and windows occur in no other test."""
     layer = SlidingWindow(grid_size, window_size)
 

@@ -159,7 +159,7 @@ def test_randomness_of_a_custom_transform_depends_on_the_image_index_only(tall, 
     states = torch.get_rng_state(), np.random.get_state()[1].copy()
     together = hook(tall, range(100, 123))
     assert torch.equal(torch.get_rng_state(), states[0])
-    assert (np.random.get_state()[1] == states[1]).all()  # not of random, from which beartype draws
+    assert (np.random.get_state()[1] == states[1]).all()  # not compared for `random`, which beartype uses
     torch.rand(5), random.random()
     for place in (0, 7, 22):
         assert torch.equal(hook(tall[place : place + 1], [100 + place])[0], together[place])

@@ -33,7 +33,7 @@ def test_generator_gives_the_published_outputs_of_splitmix64():
 
 
 def test_pixels_masks_and_labels_are_pinned():
-    # The same bits on every machine: a change of the drawing must be a decision, since recorded results rest on it.
+    # The same bits on every machine. Recorded results depend on these images, so any change must be deliberate.
     scenes = render_objects(13, seed=11, image_size=(29, 37), texture_agreement=0.5)
     digest = hashlib.sha256()
     for tensor in (scenes.images.images, scenes.images.masks, scenes.images.labels, scenes.shapes, scenes.textures):
@@ -84,7 +84,7 @@ def test_the_whole_object_is_in_the_image(difficulty):
     assert not edge.any()
 
 
-def test_source_follows_its_options():
+def test_source_has_the_images_counts_and_provenance_of_its_options():
     options = SyntheticOptions(train_images=30, test_images=20, image_size=16, texture_agreement=1.0, seed=5)
     source = SyntheticSource(options)
     assert isinstance(source, Source)

@@ -15,12 +15,12 @@ def draw():
     return render_pairs(2000, key=counter_key(0), prefix="train", image_size=16)
 
 
-def union_args(count, seed):
+def sampled_shapes(count, seed):
     return torch.from_numpy(sample_pairs(count, counter_key(seed))[2])
 
 
 def test_the_label_is_whether_the_kinds_are_equal(draw):
-    kinds = union_args(2000, 0)
+    kinds = sampled_shapes(2000, 0)
     assert torch.equal((kinds[:, 0] == kinds[:, 1]).long(), draw.labels)
     assert draw.class_names == PAIR_CLASSES
 
@@ -28,7 +28,7 @@ def test_the_label_is_whether_the_kinds_are_equal(draw):
 @pytest.mark.parametrize("place", [0, 1])
 @pytest.mark.parametrize("label", [0, 1])
 def test_one_object_alone_does_not_predict_the_label(draw, place, label):
-    counts = torch.bincount(union_args(2000, 0)[draw.labels == label, place], minlength=len(PAIR_SHAPES))
+    counts = torch.bincount(sampled_shapes(2000, 0)[draw.labels == label, place], minlength=len(PAIR_SHAPES))
     expected = 1000 / len(PAIR_SHAPES)
     assert float(((counts - expected) ** 2 / expected).sum()) < 16.3  # chi squared, 3 degrees of freedom, p = 0.001
 
@@ -50,7 +50,7 @@ def test_distance_moves_the_objects_towards_the_middle_and_leaves_them_apart(dis
     near = render_pairs(40, key=counter_key(3), prefix="x", image_size=96, difficulty=0.0, distance=distance)
     far = render_pairs(40, key=counter_key(3), prefix="x", image_size=96, difficulty=0.0)
     assert torch.equal(near.labels, far.labels)
-    masks, discs = near.masks, (union_args(40, 3) == PAIR_SHAPES.index("disc")).all(1)
+    masks, discs = near.masks, (sampled_shapes(40, 3) == PAIR_SHAPES.index("disc")).all(1)
     assert masks is not None and discs.any()
     for mask in masks[discs]:
         found, count = ndimage.label(mask.numpy())

@@ -27,7 +27,7 @@ def convolving(
 
 
 def tiny_vit(**options: object) -> VisionTransformer:
-    """A grid of 7 x 5 patches of 2 x 3 pixels."""
+    """A small ViT with a grid of 7 x 5 patches of 2 x 3 pixels."""
     torch.manual_seed(5)
     sizes = {"image_size": (14, 15), "patch_size": (2, 3), "embed_dim": 18, "depth": 2, "num_heads": 9}
     return VisionTransformer(**(sizes | {"num_classes": 3} | options)).double().eval()
@@ -38,7 +38,7 @@ def attention_modules(network: VisionTransformer) -> list[MultiHeadAttention]:
 
 
 def convolution_fit(inputs, outputs, *, padding):
-    """The 3 x 3 convolution nearest to a layer, without a penalty: of several the one with the smallest weights."""
+    """The 3 x 3 convolution nearest to a layer, without a penalty: of several, the one with the smallest weights."""
     patches, targets = patches_and_targets(inputs, outputs, 3, padding)
     input_mean, output_mean = patches.mean(dim=0), targets.mean(dim=0)
     solution = torch.linalg.pinv(patches - input_mean) @ (targets - output_mean)

@@ -18,7 +18,7 @@ def maps():
 
 
 @pytest.mark.parametrize("padding", ["valid", "replicate"])
-def test_a_convolution_is_recovered(maps, padding):
+def test_the_weights_of_a_convolution_are_recovered_from_its_outputs(maps, padding):
     conv = torch.nn.Conv2d(3, 2, 3, dtype=torch.float64)
     with torch.no_grad():
         outputs = conv(maps if padding == "valid" else F.pad(maps, (1, 1, 1, 1), mode=padding))
@@ -53,7 +53,7 @@ def test_a_kernel_with_as_many_unknowns_as_rows_is_not_fitted(maps, images, is_f
     assert (fit.compute() is not None) == is_fitted
 
 
-def test_explained_share_equals_sklearn(maps):
+def test_explained_variance_equals_sklearns_r2_score(maps):
     random = torch.Generator().manual_seed(3)
     guess = maps + 0.3 * torch.randn(maps.shape, dtype=torch.float64, generator=random)
     explained = ExplainedVariance()

@@ -92,13 +92,13 @@ def test_too_few_images_leave_the_share_of_a_convolution_unknown(images):
     assert layers["r2_mean_weights"].notna().all() and layers["r2_3"].isna().all()
 
 
-def test_a_summary_contains_only_its_measures(images):
+def test_summary_only_leaves_out_the_lost_accuracy(images):
     layers, _ = measure_locality(tiny_vit(), images[:50], images[50:53], LABELS[:3], summary_only=True)
     assert {"r2_3", "content_share", "distance_ratio"} <= {*layers}
     assert "accuracy_lost_3" not in layers
 
 
-def test_networks_that_cannot_be_measured_are_refused(images):
+def test_a_network_that_is_not_a_vit_is_refused(images):
     with pytest.raises(InputError, match="ResNet is not a VisionTransformer"):
         measure_locality(ResNet(8, width=2, num_classes=3), images, images, LABELS)
 

@@ -28,7 +28,7 @@ def fitted_to(network, layer, images):
     return convolution_fit(*maps, padding="replicate")
 
 
-def test_a_convolution_replaces_attention_that_equals_it(images):
+def test_replacing_attention_by_an_equal_convolution_keeps_the_outputs(images):
     network = tiny_vit(position="quadratic")
     for attention in attention_modules(network):
         convolving(attention)
@@ -39,7 +39,7 @@ def test_a_convolution_replaces_attention_that_equals_it(images):
     assert all(torch.equal(before[name], found) for name, found in network.state_dict().items())
 
 
-def test_the_class_token_still_attends(images):
+def test_attention_is_replaced_for_patch_tokens_and_not_for_the_class_token(images):
     network = tiny_vit(pool="class")
     zero = fixed_convolution(torch.zeros(18, 18, 3, 3), torch.zeros(18), "replicate")
     last = replace_attention(network, list_layers(network)[1], zero)

@@ -46,7 +46,7 @@ def test_curves_show_means_intervals_seeds_and_no_fit():
     assert labels_next_to(axis) == ["ResNet", "ViT"]
 
 
-def test_majority_accuracy_is_a_line_unless_it_is_far_below():
+def test_majority_accuracy_is_a_dashed_line_unless_far_below_the_curves():
     def lines(chance: float) -> list[float]:
         (axis,) = accuracy_curves(replace(analysis_of_crossing(), chance=chance)).axes
         return [line.get_ydata()[0] for line in axis.lines if line.get_linestyle() == "--"]
@@ -107,7 +107,7 @@ def test_differences_without_a_conclusion_are_hollow(seeds):
     assert len(open_ones) < len(SIZES) if seeds == 3 else len(open_ones) == len(SIZES)
 
 
-def test_each_model_has_a_difference_curve_with_hollow_marks_if_no_conclusion():
+def test_each_model_has_a_difference_curve_whose_marks_without_a_conclusion_are_hollow():
     analysis = analyze(seeded(THREE, images=10**6, spread=0.01))
     to_cnn = replace(analysis, comparisons=tuple(c for c in analysis.comparisons if "cnn" in c.names))
     (axis,) = difference_curves(to_cnn).axes

@@ -27,7 +27,7 @@ def test_all_matrices_share_one_color_scale_with_queries_as_rows():
         assert image.get_clim() == (0.0, weight_matrices.max().item())
 
 
-def test_labels_are_at_their_ticks():
+def test_columns_have_titles_and_rows_have_axis_labels():
     labels = {"row_labels": ["first", "second"], "column_labels": ["a", "b", "c"]}
     figure = attention_heatmaps(weights(), **labels, title="all")
     axes = figure.axes[:-1]
