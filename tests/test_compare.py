@@ -104,6 +104,16 @@ def test_new_predictions_and_corruptions_are_logged_as_test_evaluations(experime
     assert json.loads(captured.out)["networks"][0]["test_evaluations"] == 3
 
 
+def test_evaluations_of_a_copied_file_are_warned_of_whatever_the_parts(experiment, tmp_path, capsys):
+    copy = tmp_path / "elsewhere" / "copy.ckpt"
+    copy.parent.mkdir()
+    shutil.copy(_run_folder(experiment, "resnet-n120-s3") / "checkpoints" / "last.ckpt", copy)
+    for times, warnings in enumerate(([], ["resnet (copy)-s3 2 times"]), start=1):
+        assert _compare(copy, "--parts", "accuracy", "--json") == 0
+        found = [text for text in json.loads(capsys.readouterr().out)["warnings"] if "more than once" in text]
+        assert [text.partition("included: ")[2] for text in found] == warnings, times
+
+
 def test_predictions_of_other_weights_are_not_reused(experiment, capsys):
     run_folder = _run_folder(experiment, "resnet-n120-s3")
     right = Predictions.load(run_folder / "predictions.npz")

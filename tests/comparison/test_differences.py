@@ -4,7 +4,12 @@ import pytest
 
 from tests.comparison.entries import entry
 from tests.results import make_result
-from vit_vs_cnn.comparison.differences import differing_settings, list_differences, unfair_differences
+from vit_vs_cnn.comparison.differences import (
+    differing_settings,
+    list_differences,
+    repeated_evaluations,
+    unfair_differences,
+)
 
 BASE = {
     "train_size": 500,
@@ -39,26 +44,26 @@ def test_only_settings_that_differ_are_listed_with_every_value():
 )
 def test_unfair_differences_are_warned_of(tmp_path, changes, message):
     entries = [entry(tmp_path, "a", config=BASE), entry(tmp_path, "b", config=_with(**changes))]
-    assert message in "; ".join(unfair_differences(entries, {}))
+    assert message in "; ".join(unfair_differences(entries))
 
 
 def test_another_model_is_a_difference_without_a_warning(tmp_path):
     other = _with(contender={**BASE["contender"], "model": {"name": "vit_nano"}})
     entries = [entry(tmp_path, "a", config=BASE), entry(tmp_path, "b", config=other)]
-    assert unfair_differences(entries, {}) == []
+    assert unfair_differences(entries) == []
     assert list(list_differences(entries)) == ["contender.model.name", "recipe"]
 
 
 def test_unequal_trials_and_repeated_evaluations_are_warned_of(tmp_path):
     entries = [entry(tmp_path, "a"), entry(tmp_path, "b", result=make_result(trials=7), subset="other")]
-    warnings = unfair_differences(entries, {"a-s0": 1, "b-s0": 3})
+    warnings = unfair_differences(entries)
     assert any(
         "unequal care (a one trial; b best of 7 trials), so the models allow no conclusion" in w for w in warnings
     )
-    (repeated,) = [w for w in warnings if "tested" in w]
+    (repeated,) = repeated_evaluations({"a-s0": 1, "b-s0": 3})
     assert repeated.endswith("included: b-s0 3 times")
 
 
 def test_a_network_with_unknown_training_settings_is_warned_of(tmp_path):
     entries = [entry(tmp_path, "a"), entry(tmp_path, "b", config={})]
-    assert "it is not known how b was trained" in unfair_differences(entries, {})
+    assert "it is not known how b was trained" in unfair_differences(entries)

@@ -14,6 +14,7 @@ from tests.experiments.tiny import tiny_config
 from tests.results import changed, make_result
 from vit_vs_cnn.cli import main
 from vit_vs_cnn.config.experiment import experiment_from_dict
+from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.regimes.answer import write_answer
 from vit_vs_cnn.reporting.experiment_page import write_experiment_page
 from vit_vs_cnn.reporting.experiment_tables import duplicate_pairs_table, duplicates_table
@@ -258,3 +259,14 @@ def test_a_report_is_written_for_a_config_without_data_settings(tmp_path):
     folder = _made_up(tmp_path / "up")
     (folder / "experiment.yaml").write_text("protocol: {budget: {steps: 2}}")
     assert write_experiment_page(read_findings(folder))
+
+
+def test_a_config_with_a_setting_of_an_older_version_is_reported(tmp_path):
+    folder = _made_up(tmp_path / "up")
+    values = yaml.safe_load((folder / "experiment.yaml").read_text())
+    values["data"] |= {"before": 1}
+    (folder / "experiment.yaml").write_text(yaml.safe_dump(values))
+    assert write_experiment_page(read_findings(folder))
+    (folder / "experiment.yaml").write_text("data: photos")
+    with pytest.raises(InputError, match="data: expected a mapping, got 'photos'"):
+        write_experiment_page(read_findings(folder))

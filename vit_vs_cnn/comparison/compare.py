@@ -21,7 +21,7 @@ from vit_vs_cnn.comparison.corruptions import (
     spread_subset,
 )
 from vit_vs_cnn.comparison.cost import measure_cost
-from vit_vs_cnn.comparison.differences import list_differences, unfair_differences
+from vit_vs_cnn.comparison.differences import list_differences, repeated_evaluations, unfair_differences
 from vit_vs_cnn.comparison.entries import ComparisonEntry, TestedEntry, group_entries, predict_once, select_one_fold
 from vit_vs_cnn.comparison.similarity import MIN_CKA_BATCH, compare_similarity
 from vit_vs_cnn.console import format_count
@@ -221,11 +221,13 @@ def compare_entries(
     networks, warnings = _describe_networks(entries, scored, results), []
     if Part.ACCURACY in parts:
         warnings += results["accuracy"].few_classes
+    times = {row["network"]: e.log.count(row["weights"]) for e, row in zip(entries, networks, strict=True)}
     if Part.DIFFERENCES in parts:
-        times = {row["network"]: e.log.count(row["weights"]) for e, row in zip(entries, networks, strict=True)}
         networks = [row | {"test_evaluations": times[row["network"]]} for row in networks]
         results["differences"] = list_differences(entries)
-        warnings += unfair_differences(entries, times)
+        warnings += unfair_differences(entries)
+    if {*parts} & {Part.ACCURACY, Part.CALIBRATION, Part.CORRUPTIONS, Part.DIFFERENCES}:
+        warnings += repeated_evaluations(times)
     tests = {entry.test_set: entry.test for entry in entries}
     comparison = NetworkComparison(
         networks=pandas.DataFrame(networks),

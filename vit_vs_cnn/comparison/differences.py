@@ -25,12 +25,15 @@ def list_differences(entries: Sequence[ComparisonEntry]) -> dict[str, dict[str, 
     return {**differing_settings(_configs(members)), "recipe": recipes}
 
 
-def unfair_differences(entries: Sequence[ComparisonEntry], test_evaluations: Mapping[str, int]) -> list[str]:
-    """Reasons why a comparison is unfair, one sentence each.
+def repeated_evaluations(test_evaluations: Mapping[str, int]) -> list[str]:
+    """Warning of weights that were tested more than once; an empty list if there are none."""
+    repeated = [f"{name} {times} times" for name, times in test_evaluations.items() if times > 1]
+    text = f"weights that have been tested more than once, this comparison included: {', '.join(repeated)}"
+    return [text] * bool(repeated)
 
-    Arguments:
-        test_evaluations: number of times that the weights of each network were tested.
-    """
+
+def unfair_differences(entries: Sequence[ComparisonEntry]) -> list[str]:
+    """Reasons why a comparison is unfair, one sentence each."""
     groups = group_entries(entries)
     configs = _configs({name: group[0] for name, group in groups.items()})
     warnings = [warning for entry in entries for warning in entry.trained.warnings]
@@ -47,10 +50,6 @@ def unfair_differences(entries: Sequence[ComparisonEntry], test_evaluations: Map
         warnings.append("their seeds or training images differ, so that only equal ones are paired")
     if obstacle := recipe_obstacle({name: [member.result for member in group] for name, group in groups.items()}):
         warnings.append(f"{obstacle.text}, so the models allow no conclusion")
-    if repeated := [f"{name} {times} times" for name, times in test_evaluations.items() if times > 1]:
-        warnings.append(
-            f"weights that have been tested more than once, this comparison included: {', '.join(repeated)}"
-        )
     return list(dict.fromkeys(warnings))
 
 

@@ -32,7 +32,6 @@ from vit_vs_cnn.runs.record import load_run_predictions, table_text
 from vit_vs_cnn.runs.result import RunResult, RunState, ScoredOn
 from vit_vs_cnn.runs.status import ExperimentStatus, read_status
 from vit_vs_cnn.runs.test_set_log import summarize_log
-from vit_vs_cnn.typed_values import build
 
 #: Caption of each figure.
 _CAPTIONS = {
@@ -227,12 +226,15 @@ def describe_unfinished_runs(status: ExperimentStatus) -> list[str]:
 
 
 def _protocol(config: Mapping[str, Any], findings: Findings) -> dict[str, Cell]:
-    data = build(Data, config.get("data") or {}, location="data")
-    source = f"{data.source}, {findings.results[0].data.fingerprint}"
+    own = config.get("data") or {}
+    if not isinstance(own, Mapping):
+        raise InputError(f"data: expected a mapping, got {own!r}")
+    data = {"source": Data.source, "root": Data.root, **own}  # settings of older versions are not read
+    source = f"{data['source']}, {findings.results[0].data.fingerprint}"
     details = [result.data.data_details.get("skipped") or {} for result in findings.results]
     skipped = [of_run["counts"] for of_run in details if "counts" in of_run]
     return {
-        "images": source if data.source == "synthetic" else f"{source}, in {data.root}",
+        "images": source if data["source"] == "synthetic" else f"{source}, in {data['root']}",
         **({"files left out": format_counts(skipped[0])} if skipped else {}),
         "scored on": tables.scored_images_text(findings.results),
     }
