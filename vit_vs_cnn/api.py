@@ -730,12 +730,12 @@ def load(
     from vit_vs_cnn.results import LoadedNetwork
     from vit_vs_cnn.runs.trained_network import TrainedNetwork, open_network
 
-    is_open = classes_from is None or isinstance(classes_from, TrainedNetwork | LabelledImages)
-    for place in (path, path if is_open else classes_from):
-        if not isinstance(place, str | os.PathLike):
-            raise InputError(f"load: expected the path of a checkpoint or a folder, got {place!r}")
-    if classes_from is not None and not isinstance(classes_from, TrainedNetwork | LabelledImages):
+    if not isinstance(path, str | os.PathLike):
+        raise InputError(f"load: expected the path of a checkpoint or a folder, got {path!r}")
+    if isinstance(classes_from, str | os.PathLike):
         classes_from = open_network(classes_from, contender=contender, trust=trust)
+    elif classes_from is not None and not isinstance(classes_from, TrainedNetwork | LabelledImages):
+        raise InputError(f"load: classes_from: expected a network, its path, or images, got {classes_from!r}")
     network = open_network(path, contender=contender, classes_from=classes_from, trust=trust)
     return LoadedNetwork(**vars(network))
 

@@ -47,7 +47,7 @@ def test_a_timm_model_gets_classes_and_image_shape_from_another_network(trained_
     assert open_network("timm/resnet10t", classes_from=like.pool().test(like.run.seed)).image_shape == (3, 32, 32)
     with pytest.raises(InputError, match="timm/resnet10t: its classes and image size are not known"):
         open_network("timm/resnet10t")
-    with pytest.raises(InputError, match="expected the path of a checkpoint or a folder, got 3"):
+    with pytest.raises(InputError, match="classes_from: expected a network, its path, or images, got 3"):
         vc.load("timm/resnet10t", classes_from=3)
     with pytest.raises(InputError, match="has its own classes and image size"):
         open_network(like.path, classes_from=like)

@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from vit_vs_cnn.errors import InputError, import_optional, one_line
-from vit_vs_cnn.files import read_mapping
+from vit_vs_cnn.files import read_mapping, write_text
 from vit_vs_cnn.models.input_wrappers import NormalizedInput
 from vit_vs_cnn.models.timm_conversion import convert_to_timm
 from vit_vs_cnn.models.vit import VisionTransformer
@@ -73,7 +73,7 @@ def _write(trained: TrainedNetwork, formats: list[str], folder: Path) -> list[Ex
     with torch.no_grad():
         expected = normalized(images)
     config = metadata | held_out.to_dict()
-    config_file.write_text(json.dumps({"vit_vs_cnn": config}, indent=1) + "\n", encoding="utf-8")
+    write_text(config_file, json.dumps({"vit_vs_cnn": config}, indent=1) + "\n")
     if held_out.out_of_distribution is not None:
         held_out.out_of_distribution.save(folder / OUT_OF_DISTRIBUTION_FILE, of=hash_weights(network))
     results = []
