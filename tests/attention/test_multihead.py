@@ -80,7 +80,7 @@ def test_self_attention_equals_torch(bias):
     compare(*ours_and_torchs(bias=bias), [tokens(QUERIES, DIM)])
 
 
-def test_keys_and_values_of_different_widths_equal_torch():
+def test_attention_with_keys_and_values_of_different_widths_equals_torchs():
     inputs = [tokens(QUERIES, DIM), tokens(KEYS, KEY_DIM), tokens(KEYS, VALUE_DIM)]
     compare(*ours_and_torchs(KEY_DIM, VALUE_DIM), inputs)
 

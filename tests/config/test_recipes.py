@@ -153,7 +153,7 @@ def test_a_trial_is_a_function_of_its_number_and_the_seed():
     assert sampled(dict(reversed(SPACE.items()))) == sampled()
 
 
-def test_a_log_range_is_uniform_in_factors():
+def test_a_log_range_is_sampled_log_uniformly():
     rates = [r["lr"] for r in sampled({"lr": {"low": 1e-4, "high": 1.0, "log": True}}, trials=64)]
     assert [sum(low <= rate < 10 * low for rate in rates) for low in (1e-4, 1e-3, 1e-2, 1e-1)] == [16] * 4
 

@@ -200,7 +200,7 @@ def test_label_shares_are_the_pixel_shares(mixup, cutmix):
     torch.testing.assert_close(targets.sum(1), torch.ones(10))
 
 
-def test_each_image_gets_mixup_or_cutmix_with_probability_one_half():
+def test_mixup_and_cutmix_are_equally_likely_and_never_combined():
     plan = mixing_plan(uniform(5, 9999), 0.8, 1.0, SIZE)
     boxed, blended = (plan[1] > plan[0]) & (plan[3] > plan[2]), plan[4] > 0
     assert not (boxed & blended).any()
