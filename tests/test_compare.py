@@ -105,10 +105,9 @@ def test_new_predictions_and_corruptions_are_logged_as_test_evaluations(experime
 
 
 def test_evaluations_of_a_copied_file_are_warned_of_whatever_the_parts(experiment, tmp_path, capsys):
-    copy = tmp_path / "copy.ckpt"
-    shutil.copy(_run_folder(experiment, "resnet-n120-s3") / "checkpoints" / "last.ckpt", copy)
-    for times, warnings in enumerate(([], ["resnet (copy)-s3 2 times"]), start=1):
-        assert _compare(copy, "--parts", "accuracy", "--json") == 0
+    folder = shutil.copytree(_run_folder(experiment, "resnet-n120-s3") / "checkpoints", tmp_path / "elsewhere")
+    for times, warnings in enumerate(([], ["resnet-s3 2 times"]), start=1):
+        assert _compare(folder / "last.ckpt", "--parts", "accuracy", "--json") == 0
         found = [text for text in json.loads(capsys.readouterr().out)["warnings"] if "more than once" in text]
         assert [text.partition("included: ")[2] for text in found] == warnings, times
 
