@@ -86,7 +86,7 @@ REGIMES = "vit-vs-cnn train --config regimes_cpu"
 #: Commands that a page assumes to have been run.
 BEFORE = {
     "docs/concepts/locality.md": [REGIMES],
-    "docs/gallery.md": [f"{REGIMES} --name locality_cpu"],
+    "docs/gallery.md": [f"{REGIMES} --name locality_cpu", f"{REGIMES} --name regimes_25600_cpu"],
     "docs/howto/fine_tune.md": ["vit-vs-cnn train"],
     "docs/howto/inspect.md": [f"vit-vs-cnn train --config cifar10_cpu --trainer.callbacks '{CALLBACKS}'"],
     "docs/howto/predict.md": [
