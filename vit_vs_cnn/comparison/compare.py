@@ -190,44 +190,42 @@ def compare_entries(
         raise InputError(
             f"similarity: needs at least {MIN_CKA_BATCH} test images, and there are {len(test)} (--skip similarity)"
         )
-    results: dict[str, Any] = {}
     scored: list[TestedEntry] = []
+    accuracy = calibration = corruptions = similarity = cost = None
+    examples: dict[str, list[int]] = {}
+    similarity_images = 0
     if Part.ACCURACY in parts or Part.CALIBRATION in parts:
         for entry in entries:
             report_progress(f"accuracy: testing {entry.name}")
             scored.append(predict_once(entry))
     if Part.ACCURACY in parts:
         report_progress("accuracy: intervals and tests")
-        results["accuracy"] = compare_accuracy(scored, test.class_names)
+        accuracy = compare_accuracy(scored, test.class_names)
         first_members = [members[0] for members in group_entries(select_one_fold(scored)).values()]
-        results["examples"] = choose_examples(first_members, seed)
+        examples = choose_examples(first_members, seed)
     if Part.CALIBRATION in parts:
-        results["calibration"] = {entry.name: _calibration(entry, report_progress) for entry in scored}
+        calibration = {entry.name: _calibration(entry, report_progress) for entry in scored}
     if Part.CORRUPTIONS in parts:
         images = spread_subset(test, count or (64 if quick else 2000))
-        results["corruptions"] = _corruptions(groups, images, seed, report_progress)
+        corruptions = _corruptions(groups, images, seed, report_progress)
     if Part.SIMILARITY in parts:
         images, first = spread_subset(test, 128 if quick else 1024), {name: m[0] for name, m in groups.items()}
-        tables, number = compare_similarity(
+        similarity, similarity_images = compare_similarity(
             first, images, report_progress=lambda text: report_progress(f"similarity: {text}")
         )
-        results |= {"similarity": tables, "similarity_images": number}
     if Part.COST in parts:
         effort: dict[str, Any] = {"rounds": 30, "batch_rounds": 2, "batch_sizes": (1, 32, 128)} if quick else {}
         first_trained = {name: members[0].trained for name, members in all_groups.items()}
-        results["cost"] = measure_cost(
-            first_trained, **effort, report_progress=lambda text: report_progress(f"cost: {text}")
-        )
-    networks, warnings = _describe_networks(entries, scored, results), []
-    if Part.ACCURACY in parts:
-        warnings += results["accuracy"].few_classes
+        cost = measure_cost(first_trained, **effort, report_progress=lambda text: report_progress(f"cost: {text}"))
+    networks = _describe_networks(entries, scored if accuracy else [], calibration or {}, cost)
     times = {row["network"]: e.log.count(row["weights"]) for e, row in zip(entries, networks, strict=True)}
     if Part.DIFFERENCES in parts:
         networks = [row | {"test_evaluations": times[row["network"]]} for row in networks]
-        results["differences"] = list_differences(entries)
-        warnings += unfair_differences(entries)
-    if {*parts} & {Part.ACCURACY, Part.CALIBRATION, Part.CORRUPTIONS, Part.DIFFERENCES}:
-        warnings += repeated_evaluations(times)
+    warnings = [
+        *(accuracy.few_classes if accuracy else []),
+        *(unfair_differences(entries) if Part.DIFFERENCES in parts else []),
+        *([] if {*parts} <= {Part.SIMILARITY, Part.COST} else repeated_evaluations(times)),
+    ]
     tests = {entry.test_set: entry.test for entry in entries}
     comparison = NetworkComparison(
         networks=pandas.DataFrame(networks),
@@ -237,32 +235,42 @@ def compare_entries(
         seed=seed,
         notes=list(notes),
         warnings=warnings,
-        **results,
+        accuracy=accuracy,
+        calibration=calibration,
+        corruptions=corruptions,
+        similarity=similarity,
+        similarity_images=similarity_images,
+        cost=cost,
+        differences=list_differences(entries) if Part.DIFFERENCES in parts else None,
+        examples=examples,
     )
     return comparison, scored
 
 
 def _describe_networks(
-    entries: Sequence[ComparisonEntry], scored: Sequence[TestedEntry], results: Mapping[str, Any]
+    entries: Sequence[ComparisonEntry],
+    scored: Sequence[TestedEntry],
+    calibration: Mapping[str, Sequence[CalibrationScores]],
+    cost: pandas.DataFrame | None,
 ) -> list[dict[str, Any]]:
-    """Rows of ``NetworkComparison.networks``."""
+    """Rows of ``NetworkComparison.networks``. Columns of the parts that were not requested are missing."""
     tested, sizes, rows = {entry.name: entry for entry in scored}, {}, []
     for entry in entries:
         trained, group, name = entry.trained, entry.group, entry.name
         if group not in sizes:
             sizes[group] = count_parameters(trained.network), count_macs(trained.network, trained.image_shape)
         row: dict[str, Any] = {"network": name, "group": group, "seed": entry.seed}
-        if "accuracy" in results:
+        if name in tested:
             correct = tested[name].predictions.correct
             interval = wilson_interval(int(correct.sum()), len(correct))
             row |= {"accuracy": interval.value, "low": interval.low, "high": interval.high}
         row |= {"parameters": sizes[group][0], "macs": sizes[group][1]}
-        if "calibration" in results:
-            scores = results["calibration"][name][0]
+        if name in calibration:
+            scores = calibration[name][0]
             row |= {"ece": scores.ece, "nll": scores.nll, "brier": scores.brier}
-        if "cost" in results:
-            cost = results["cost"].loc[group]
-            row |= {"latency_ms": 1000 * cost["latency_p50"], "images_per_second": max(cost["throughput"].values())}
+        if cost is not None:
+            costs = cost.loc[group]
+            row |= {"latency_ms": 1000 * costs["latency_p50"], "images_per_second": max(costs["throughput"].values())}
         rows.append(row | {"images": len(entry.test), "weights": hash_weights(trained.network)})
     return rows
 
