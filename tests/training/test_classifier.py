@@ -139,6 +139,7 @@ def test_a_plain_lightning_trainer_trains_tests_saves_and_loads_the_classifier(t
     data.validation = data.training
     module = Classifier(_network(), num_classes=3, optimizer=Optimizer(lr=0.01), ema_half_life=0.5)
     trainer = _trainer(max_steps=STEPS, default_root_dir=tmp_path, enable_checkpointing=True)
+    trainer.validate(module, data)  # in inference mode, whose tensors training cannot change
     trainer.fit(module, data)
     assert trainer.global_step == STEPS
     [validated], [tested] = trainer.validate(module, data), trainer.test(module, data.val_dataloader())

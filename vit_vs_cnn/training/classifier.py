@@ -180,7 +180,7 @@ class Classifier(lightning.LightningModule):
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
         images, labels = batch
         logits = self(images).float()
-        self.accuracy(logits, labels)
+        self.accuracy.update(logits, labels)
         self.loss.update(F.cross_entropy(logits, labels, reduction="none"))
         for metric in self._custom_metrics().values():
             metric.update(logits, labels)
@@ -189,13 +189,14 @@ class Classifier(lightning.LightningModule):
         stage = "test" if self.trainer.testing else "val"
         self.log(f"{stage}/accuracy", self.accuracy.compute(), prog_bar=True)
         self.log(f"{stage}/loss", self.loss.compute())
-        self.accuracy.reset()
-        self.loss.reset()
-        for name, metric in self._custom_metrics().items():
+        metrics = self._custom_metrics()
+        for name, metric in metrics.items():
             value = metric.compute()
             if not isinstance(value, Tensor) or value.numel() == 1:  # a log contains no values by class
                 self.log(f"{stage}/{name}", value)
-            metric.reset()
+        with torch.inference_mode(False):  # ``validate`` is in inference mode, whose tensors ``fit`` could not update
+            for metric in (self.accuracy, self.loss, *metrics.values()):
+                metric.reset()
 
     test_step, on_test_epoch_end = validation_step, on_validation_epoch_end
 
