@@ -57,7 +57,7 @@ class Classifier(lightning.LightningModule):
 
     Raises:
         InputError: settings that exclude each other or are out of range; in training, if neither ``steps`` nor the
-            Trainer bounds the run, or the network has another number of classes.
+            Trainer bounds the run; at the first logits, if the network has another number of classes.
         TrainingDiverged: in training, at the first loss that is not finite.
     """
 
@@ -159,10 +159,7 @@ class Classifier(lightning.LightningModule):
     def _loss(self, logits: Tensor, targets: Tensor) -> Float[Tensor, ""]:
         if self.custom_loss is not None:
             return self.custom_loss(logits, targets)
-        if logits.shape[1:] != (self.num_classes,):
-            raise InputError(
-                f"the network returns logits of shape {tuple(logits.shape)}, but num_classes is {self.num_classes}"
-            )
+        self._check_logits(logits)
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
         if self.class_weights is None:
             return F.cross_entropy(logits, targets, label_smoothing=self.label_smoothing)
@@ -170,6 +167,12 @@ class Classifier(lightning.LightningModule):
         summed = F.cross_entropy(logits, targets, weight=weights, label_smoothing=self.label_smoothing, reduction="sum")
         weight = (targets.to(weights) @ weights if targets.is_floating_point() else weights[targets]).sum()
         return summed * (weight > 0) / weight.clamp_min(torch.finfo(weight.dtype).tiny)
+
+    def _check_logits(self, logits: Tensor) -> None:
+        if logits.shape[1:] != (self.num_classes,):
+            raise InputError(
+                f"the network returns logits of shape {tuple(logits.shape)}, but num_classes is {self.num_classes}"
+            )
 
     def optimizer_step(self, *args: Any, **kwargs: Any) -> None:
         is_first = self.global_step == 0
@@ -180,6 +183,7 @@ class Classifier(lightning.LightningModule):
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
         images, labels = batch
         logits = self(images).float()
+        self._check_logits(logits)
         self.accuracy.update(logits, labels)
         self.loss.update(F.cross_entropy(logits, labels, reduction="none"))
         for metric in self._custom_metrics().values():
