@@ -47,7 +47,8 @@ def test_config_values_replace_those_from_the_data_and_nested_objects_are_create
     assert _build(f"{OWN}.OpenEnded", width=3).head.weight.shape == (7, 3)
     assert _build(f"{OWN}.SmallCnn", (1, 9, 20)).body[0].weight.shape[1] == 1
     inner = {"class_path": "torch.nn.Conv2d", "init_args": {"in_channels": 3, "out_channels": 3, "kernel_size": 1}}
-    assert isinstance(_build(f"{OWN}.ByPixel", inner=inner).inner, nn.Conv2d)
+    by_pixel = _build(f"{OWN}.ByPixel", inner=inner)
+    assert (type(by_pixel.inner), by_pixel.head.in_features) == (nn.Conv2d, 3 * 12 * 12)  # of a lazy layer
     assert _build(f"{OWN}.a_function", (3, 6, 10))[1].in_features == 3 * 6 * 10
 
 
