@@ -116,9 +116,7 @@ def test_a_damaged_result_names_file_part_and_field(tmp_path, part, field, value
 @pytest.mark.parametrize("text", ["", "[]", "{", "3", "[" * 99_999, '{"run": "a"}'])
 def test_a_file_of_another_form_is_a_damaged_result(tmp_path, text):
     (tmp_path / "result.json").write_text(text)
-    with pytest.raises(
-        DamagedFile, match=r"result .*result\.json: .*delete it, and the same command makes this run again"
-    ):
+    with pytest.raises(DamagedFile, match=r"result .*result\.json: .*delete it, and the same command makes this run"):
         read_result(tmp_path / "result.json")
 
 
