@@ -83,7 +83,7 @@ def test_epochs_flops_and_the_accuracy_interval_follow_from_the_result():
     ("part", "field", "value", "expected_message"),
     [
         ("scores", "accuracy", None, "scores.accuracy: expected a number, got null"),
-        ("scores", "accuracy", "0.5", "scores.accuracy: expected a number, got 0.5"),
+        ("scores", "accuracy", "0.5", 'scores.accuracy: expected a number, got "0.5"'),
         ("scores", "accuracy", 50.0, "scores: accuracy 50.0 must be from 0 to 1"),
         ("scores", "accuracy", float("nan"), "scores.accuracy: expected a number, got NaN"),
         ("scores", "scored_on", "train", "scored_on: expected one of test, validation, got train"),
