@@ -28,7 +28,7 @@ class ByPixel(nn.Module):
     ) -> None:
         super().__init__()
         self.inner = inner
-        self.head = nn.Linear(in_channels * image_size[0] * image_size[1], num_classes)
+        self.head = nn.LazyLinear(num_classes)
 
     def forward(self, images):
         images = images if self.inner is None else self.inner(images)

@@ -45,7 +45,7 @@ RECIPE = {"label_smoothing": Bounds(at_least=0, below=1), "ema_half_life": SHARE
 
 
 def check_numbers(
-    values: Mapping[str, Any], message: str = "{name} {value} must be {bounds}", /, **bounds: Bounds
+    values: Mapping[str, Any], message: str = "{name} {value!r} must be {bounds}", /, **bounds: Bounds
 ) -> None:
     """Check numbers: ``check_numbers(vars(self), splits=Bounds(at_least=1, at_most=9))``.
 

@@ -150,4 +150,5 @@ def _problem(value: Any) -> str | None:
             return f"{value} is not a finite number"
         case None | bool() | int() | float() | str() | Mapping() | list() | tuple():
             return None
-    return f"expected a text, a number, true, false, null, a list or a mapping, got a {type(value).__name__}"
+    kind = type(value).__name__
+    return f"expected a text, a number, true, false, null, a list or a mapping (of class_path, init_args), got a {kind}"

@@ -166,7 +166,8 @@ def _as_kind(kind: Any, value: Any) -> Any:
 
 
 def shorten(value: Any, at_most: int = 150) -> str:
-    text = "null" if value is None else value if isinstance(value, str) else json.dumps(value, default=str)
+    is_word = isinstance(value, str) and not value.replace(".", "", 1).isdecimal()  # "3" is not the number 3
+    text = value if is_word else json.dumps(value, default=str)
     return " ".join(text.split())[:at_most] or "''"
 
 

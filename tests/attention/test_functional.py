@@ -14,18 +14,13 @@ from vit_vs_cnn.attention import (
     scaled_dot_product_attention,
     valid_length_mask,
 )
+from vit_vs_cnn.attention.functional import attend
 
 BATCH, HEADS, QUERIES, KEYS, DIM, VALUE_DIM = 2, 3, 5, 7, 11, 13
 
 # Masks that allow at least one key to every query, so that torch's function is a reference.
-MASK_SHAPES = [
-    (BATCH, HEADS, QUERIES, KEYS),
-    (BATCH, 1, QUERIES, KEYS),
-    (1, HEADS, 1, KEYS),
-    (HEADS, QUERIES, KEYS),
-    (QUERIES, KEYS),
-    (1, KEYS),
-]
+MASK_SHAPES = [(BATCH, HEADS, QUERIES, KEYS), (BATCH, 1, QUERIES, KEYS), (1, HEADS, 1, KEYS), (HEADS, QUERIES, KEYS)]
+MASK_SHAPES += [(QUERIES, KEYS), (1, KEYS), (KEYS,)]
 
 
 def tensors(value_dim=DIM, requires_grad=False):
@@ -184,11 +179,11 @@ def test_a_bias_that_overflows_to_minus_infinity_masks_on_both_paths(dtype, low)
     torch.testing.assert_close(fused, explicit, rtol=0, atol=0.02)
 
 
-def test_a_mask_that_is_not_boolean_is_refused():
-    with pytest.raises(
-        ValueError, match=r"mask must be boolean, True where a query may attend, but has dtype torch\.float32"
-    ):
+def test_a_mask_that_is_not_boolean_and_a_bias_that_is_are_refused():
+    with pytest.raises(ValueError, match=r"mask must be boolean, True where .*, but has dtype torch\.float32"):
         masked_softmax.__wrapped__(torch.zeros(1, 3), torch.ones(1, 3))
+    with pytest.raises(ValueError, match=r"bias must be numbers .* but is boolean"):
+        attend.__wrapped__(*tensors(), bias=random_mask((QUERIES, KEYS)))
 
 
 def inputs():

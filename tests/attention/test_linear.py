@@ -30,6 +30,8 @@ def test_linear_form_equals_the_quadratic_one_in_outputs_and_gradients(name, cau
     expected, weights = linear_attention_reference(*inputs, **options)
     torch.testing.assert_close(output, expected, rtol=0, atol=1e-10)
     torch.testing.assert_close(weights @ inputs[2], expected, rtol=0, atol=1e-10)
+    if not causal:
+        assert torch.equal(linear.LinearAttention(FEATURE_MAPS[name])(*inputs)[0], output)
     direction = torch.randn_like(output)
     ours, theirs = (torch.autograd.grad(y, inputs, direction) for y in (output, expected))
     torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-10)
@@ -88,7 +90,7 @@ def test_random_features_estimate_the_exponential_kernel_without_bias_and_with_t
 def test_invalid_arguments_are_named_with_the_reason():
     with pytest.raises(ValueError, match="as many queries as keys, but there are 5 and 7"):
         linear_attention(*tensors(), causal=True)
-    with pytest.raises(ValueError, match="num_features must be at least 1, but is 0"):
+    with pytest.raises(ValueError, match="num_features must be a whole number and at least 1, but is 0"):
         RandomFeatures(DIM, 0)
 
 

@@ -178,10 +178,10 @@ def test_dropout_acts_in_training_only():
     ("arguments", "message"),
     [
         ({"num_heads": 4}, "num_heads must divide embed_dim, but num_heads=4 and embed_dim=33"),
-        ({"num_heads": 0}, "num_heads must be at least 1, but is 0"),
+        ({"num_heads": 0}, "num_heads must be a whole number and at least 1, but is 0"),
         ({"num_heads": 3, "dropout": 1.0}, r"dropout must be in \[0, 1\), but is 1.0"),
         ({"num_heads": 3, "dropout": -0.1}, r"dropout must be in \[0, 1\), but is -0.1"),
-        ({"num_heads": 3, "key_dim": -1}, "key_dim must be at least 1, but is -1"),
+        ({"num_heads": 3, "key_dim": -1}, "key_dim must be a whole number and at least 1, but is -1"),
     ],
 )
 def test_invalid_arguments_are_named_with_the_reason(arguments, message):

@@ -97,9 +97,10 @@ def test_a_constant_channel_does_not_divide_by_zero():
     assert (mean.item(), std.item()) == (pytest.approx(0.2), 1.0)
 
 
-def test_a_batch_size_that_is_no_multiple_of_accumulate_is_refused():
-    with pytest.raises(InputError, match="batch_size 13 must be a multiple of accumulate 2"):
-        TrainingData(_data(), None, augmentation=PLAIN, batch_size=13, steps=1, accumulate=2)
+@pytest.mark.parametrize(("steps", "message"), [(1, "must be a multiple of accumulate 2"), (0, "must be at least 1")])
+def test_numbers_without_a_step_and_a_batch_size_that_is_no_multiple_of_accumulate_are_refused(steps, message):
+    with pytest.raises(InputError, match=f"batch_size 13.* {message}"):
+        TrainingData(_data(), None, augmentation=PLAIN, batch_size=13, steps=steps, accumulate=2)
 
 
 def test_normalization_uses_training_images_only():

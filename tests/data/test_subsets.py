@@ -32,8 +32,9 @@ def class_counts(labels, subset, classes):
 
 def test_smaller_subset_is_a_prefix_of_the_larger():
     labels = labels_of(PRIMES)
-    subsets = nested_subsets(labels, [41, 7, 58, 1, 23], seed=5)
+    subsets = nested_subsets(labels.tolist(), [41, 7, 58, 1, 23], seed=5)
     assert list(subsets) == [41, 7, 58, 1, 23]
+    assert torch.equal(subsets[58], nested_subsets(labels.numpy(), [58], seed=5)[58])
     for small, large in [(1, 7), (7, 23), (23, 41), (41, 58)]:
         assert torch.equal(subsets[small], subsets[large][:small])
 

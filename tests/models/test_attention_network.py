@@ -185,7 +185,14 @@ def test_a_layer_that_does_more_than_its_convolution_is_refused(change, options)
             build(model, image_size=(ROWS, COLS), **options)
 
 
-def test_a_forward_pass_that_reads_a_kernel_is_refused():
+def test_forward_passes_that_read_a_kernel_or_return_no_tensor_are_refused():
+    class ReturnsADict(Branches):
+        def forward(self, x):
+            return {"logits": super().forward(x)}
+
+    with pytest.raises(ValueError, match=r"must return one tensor, but .*ReturnsADict returns a dict"):
+        network_to_attention(ReturnsADict(), image_size=(ROWS, COLS))
+
     class ReadsTheKernel(Branches):
         def forward(self, x):
             return super().forward(x) + self.conv.weight.sum()

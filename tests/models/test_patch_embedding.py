@@ -46,7 +46,7 @@ def test_the_convolutional_tokenizer_equals_that_of_the_paper(count):
     ("arguments", "message"),
     [
         ({"image_size": 30, "patch_size": 4}, r"image_size=\(30, 30\) and patch_size=\(4, 4\)"),
-        ({"image_size": 32, "patch_size": 0}, "patch_size must be one number or"),
+        ({"image_size": 32, "patch_size": 0}, "patch_size must be a whole number or"),
         ({"image_size": 32, "patch_size": (2, 4), "stem": "conv"}, "patch_size must be a square power of two"),
         ({"image_size": 32, "patch_size": 4, "stem": "convs"}, "stem must be one of patch, conv, conv_pool, but"),
         ({"image_size": 36, "patch_size": 6, "stem": "conv_pool"}, 'power of two with stem="conv_pool"'),

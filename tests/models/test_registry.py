@@ -38,9 +38,7 @@ def test_an_unknown_name_is_refused_with_close_ones(name, message):
 
 
 def test_an_unknown_option_is_refused_with_the_allowed_ones():
-    with pytest.raises(
-        ValueError, match=r'"vit_nano" has no option "heads"; did you mean num_heads\? allowed: patch_size'
-    ):
+    with pytest.raises(ValueError, match=r'"vit_nano" has no option "heads"; did you mean num_heads\? allowed: patch'):
         create_model("vit_nano", num_classes=7, image_size=32, heads=4)
     with pytest.raises(ValueError, match=r'"resnet8" has no option "heads"; allowed: depth, width'):
         create_model("resnet8", num_classes=7, image_size=32, heads=4)
@@ -110,11 +108,14 @@ def test_a_model_is_registered_under_a_new_name_and_registering_again_replaces_i
     for name in ("timm/mine", ""):
         with pytest.raises(InputError, match="cannot be the name of a model"):
             register_model(name, Pooled)
+    with pytest.raises(InputError, match="must be a class or function that makes a network, but is a Pooled"):
+        register_model("made", Pooled(7, 3))
+    register_model("nothing", lambda num_classes: None)
+    with pytest.raises(ValueError, match=r"its factory must return a torch.nn.Module, but returns None"):
+        create_model("nothing")
     with pytest.raises(ValueError, match='"pooled" has no option "height"; allowed: width'):
         create_model("pooled", num_classes=7, image_size=6, height=3)
-    with pytest.raises(
-        ValueError, match=r"did you mean pooled\?.* or the name of a custom model after register_model\(name, fact"
-    ):
+    with pytest.raises(ValueError, match=r"did you mean pooled\?.* custom model after register_model\(name, fact"):
         create_model("poled", num_classes=7, image_size=6)
 
 

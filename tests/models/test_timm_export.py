@@ -84,6 +84,8 @@ def test_timm_finds_every_preset_once_they_are_registered():
     images = torch.randn(2, 3, 16, 16)
     torch.testing.assert_close(theirs(images), ours(images), rtol=0, atol=0)
     assert timm.create_model("vit_vs_cnn_resnet8", num_classes=5, in_chans=1)(images[:, :1]).shape == (2, 5)
+    with pytest.raises(ValueError, match="cannot represent this model: num_classes=0"):
+        convert_to_timm(timm.create_model("vit_vs_cnn_vit_nano", num_classes=0))
     features = timm.create_model("vit_vs_cnn_resnet8", num_classes=0, img_size=(64, 48)).eval()
     assert features(images).shape == (2, features.num_features)
     assert timm.data.resolve_data_config(model=features)["input_size"] == (3, 64, 48)

@@ -137,11 +137,11 @@ def test_too_long_sequences_and_invalid_arguments_are_refused():
     model = transformer(max_tokens=6)
     with pytest.raises(ValueError, match="at most max_tokens=6, but has 7"):
         model(*sequences())
-    with pytest.raises(ValueError, match="source_vocabulary must be at least 1, but is 0"):
+    with pytest.raises(ValueError, match="source_vocabulary must be a whole number and at least 1, but is 0"):
         Transformer(0, 5)
     with pytest.raises(ValueError, match='norm must be "pre" or "post", but is "sandwich"'):
         transformer(norm="sandwich")
     with pytest.raises(ValueError, match="mlp_ratio must give the MLP at least one channel"):
         transformer(mlp_ratio=0.01)
-    with pytest.raises(ValueError, match="encoder_depth must be at least 1, but is 0"):
+    with pytest.raises(ValueError, match="encoder_depth must be a whole number and at least 1, but is 0"):
         transformer(encoder_depth=0)

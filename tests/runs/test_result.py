@@ -83,7 +83,7 @@ def test_epochs_flops_and_the_accuracy_interval_follow_from_the_result():
     ("part", "field", "value", "expected_message"),
     [
         ("scores", "accuracy", None, "scores.accuracy: expected a number, got null"),
-        ("scores", "accuracy", "0.5", "scores.accuracy: expected a number, got 0.5"),
+        ("scores", "accuracy", "0.5", 'scores.accuracy: expected a number, got "0.5"'),
         ("scores", "accuracy", 50.0, "scores: accuracy 50.0 must be from 0 to 1"),
         ("scores", "accuracy", float("nan"), "scores.accuracy: expected a number, got NaN"),
         ("scores", "scored_on", "train", "scored_on: expected one of test, validation, got train"),
@@ -116,9 +116,7 @@ def test_a_damaged_result_names_file_part_and_field(tmp_path, part, field, value
 @pytest.mark.parametrize("text", ["", "[]", "{", "3", "[" * 99_999, '{"run": "a"}'])
 def test_a_file_of_another_form_is_a_damaged_result(tmp_path, text):
     (tmp_path / "result.json").write_text(text)
-    with pytest.raises(
-        DamagedFile, match=r"result .*result\.json: .*delete it, and the same command makes this run again"
-    ):
+    with pytest.raises(DamagedFile, match=r"result .*result\.json: .*delete it, and the same command makes this run"):
         read_result(tmp_path / "result.json")
 
 

@@ -47,7 +47,8 @@ def test_config_values_replace_those_from_the_data_and_nested_objects_are_create
     assert _build(f"{OWN}.OpenEnded", width=3).head.weight.shape == (7, 3)
     assert _build(f"{OWN}.SmallCnn", (1, 9, 20)).body[0].weight.shape[1] == 1
     inner = {"class_path": "torch.nn.Conv2d", "init_args": {"in_channels": 3, "out_channels": 3, "kernel_size": 1}}
-    assert isinstance(_build(f"{OWN}.ByPixel", inner=inner).inner, nn.Conv2d)
+    by_pixel = _build(f"{OWN}.ByPixel", inner=inner)
+    assert (type(by_pixel.inner), by_pixel.head.in_features) == (nn.Conv2d, 3 * 12 * 12)  # of a lazy layer
     assert _build(f"{OWN}.a_function", (3, 6, 10))[1].in_features == 3 * 6 * 10
 
 
@@ -85,9 +86,7 @@ def test_classes_in_arguments_of_any_type_are_created():
     assert len(part) == 2 and part[0][0].dtype == torch.uint8
     assert make_object(_spec("torch.full", size=[2], fill_value=3), location="x", trust=True).tolist() == [3, 3]
     wrong = _spec("torch.utils.data.Subset", dataset=_spec("nowhere.Images"), indices=[1])
-    with pytest.raises(
-        InputError, match=r"^x: torch\.utils\.data\.Subset: dataset: nowhere\.Images cannot be imported"
-    ):
+    with pytest.raises(InputError, match=r"^x: torch\.utils\.data\.Subset: dataset: nowhere\.Images cannot be"):
         make_object(wrong, location="x", trust=True)
     with pytest.raises(InputError, match=r"^x: the class torch\.full is not imported without --trust$"):
         make_object(_spec("torch.full"), location="x", trust=False)
@@ -98,9 +97,7 @@ def test_a_transform_may_be_a_function_with_arguments():
     transform = make_transform(Augmentation(transform=spec), trust=True)
     assert transform(torch.full((1, 3, 2, 5), 7, dtype=torch.uint8), [0]).unique().tolist() == [14]
     refused = Augmentation(transform=_spec(f"{OWN}.scaled", parts=[_spec("nowhere.Part")]))
-    with pytest.raises(
-        InputError, match=r"^augmentation\.transform: .*scaled: parts: nowhere\.Part cannot be imported"
-    ):
+    with pytest.raises(InputError, match=r"^augmentation\.transform: .*scaled: parts: nowhere\.Part cannot be"):
         make_transform(refused, trust=True)
 
 

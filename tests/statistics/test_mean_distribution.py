@@ -150,6 +150,11 @@ def test_unpaired_difference_has_a_seed_part_of_each_model():
     assert found.image_error**2 == pytest.approx(expected)
     one = difference_over_seeds(scores(0.6, 1), second, paired=False)
     assert [df for _, df in one.seed_parts] == [4]
+    other_images = difference_over_seeds(*map(SeedScores.from_correct, (rows[0][:, :500], rows[1])), paired=False)
+    own = np.cov(rows[0][:, :500], ddof=0)[0, 1]
+    assert other_images.image_error**2 == pytest.approx((own + blocks[1]) / 500 + 1 / 500**2)
+    with pytest.raises(ValueError, match="paired scores need the same seeds, but there are 2 and 5"):
+        difference_over_seeds(first, second)
 
 
 def test_unpaired_seeds_with_unlimited_images_have_the_behrens_fisher_distribution():

@@ -139,6 +139,7 @@ def test_a_plain_lightning_trainer_trains_tests_saves_and_loads_the_classifier(t
     data.validation = data.training
     module = Classifier(_network(), num_classes=3, optimizer=Optimizer(lr=0.01), ema_half_life=0.5)
     trainer = _trainer(max_steps=STEPS, default_root_dir=tmp_path, enable_checkpointing=True)
+    trainer.validate(module, data)  # in inference mode, whose tensors training cannot change
     trainer.fit(module, data)
     assert trainer.global_step == STEPS
     [validated], [tested] = trainer.validate(module, data), trainer.test(module, data.val_dataloader())
@@ -200,9 +201,12 @@ def test_mismatched_images_and_labels_are_refused(changes, message, untyped):
         LabelledImages(**(given | {"class_names": ("a", "b", "c")} | changes))
 
 
-def test_a_network_with_another_number_of_classes_is_refused_at_its_first_step():
-    with pytest.raises(InputError, match=r"the network returns logits of shape \(5, 3\), but num_classes is 7"):
-        _fit(Classifier(_network(), num_classes=7, steps=STEPS), _data())
+@pytest.mark.parametrize("images", [5, 17])
+def test_a_network_with_another_number_of_classes_is_refused_at_its_first_logits(images):
+    data = _data()
+    data.validation = None if images == 5 else data.training.subset(range(images))
+    with pytest.raises(InputError, match=rf"the network returns logits of shape \({images}, 3\), but num_classes is 7"):
+        _fit(Classifier(_network(), num_classes=7, steps=STEPS), data)
 
 
 def test_nan_before_the_first_update_is_not_blamed_on_the_learning_rate():

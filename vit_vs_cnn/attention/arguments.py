@@ -1,6 +1,7 @@
 """Names of tensor shapes that signatures use, and checks of arguments."""
 
 from collections.abc import Iterable, Sequence
+from numbers import Integral
 from typing import TypeAlias
 
 import torch
@@ -32,20 +33,22 @@ Mask: TypeAlias = (
     Bool[Tensor, "#batch #heads #queries #keys"]
     | Bool[Tensor, "#heads #queries #keys"]
     | Bool[Tensor, "#queries #keys"]
+    | Bool[Tensor, "#keys"]
 )
 #: Number added to each score, broadcast like a mask.
 Bias: TypeAlias = (
     Float[Tensor, "#batch #heads #queries #keys"]
     | Float[Tensor, "#heads #queries #keys"]
     | Float[Tensor, "#queries #keys"]
+    | Float[Tensor, "#keys"]
 )
 
 
 def check_positive(**sizes: int) -> None:
-    """Raise ValueError unless every size is at least 1."""
+    """Raise ValueError unless every size is a whole number of at least 1."""
     for name, size in sizes.items():
-        if size < 1:
-            raise ValueError(f"{name} must be at least 1, but is {size}")
+        if not isinstance(size, Integral) or size < 1:
+            raise ValueError(f"{name} must be a whole number and at least 1, but is {size!r}")
 
 
 def check_probability(**probabilities: float) -> None:
@@ -73,7 +76,7 @@ def as_rows_and_cols(name: str, size: Size2d, *, minimum: int = 1) -> tuple[int,
     Raises:
         ValueError: if there are not one or two numbers, or one of them is below ``minimum``.
     """
-    pair = (size, size) if isinstance(size, int) else tuple(size)
-    if len(pair) != 2 or min(pair) < minimum:
-        raise ValueError(f"{name} must be one number or (rows, cols), at least {minimum}, but is {size}")
+    pair = tuple(size) if isinstance(size, Iterable) else (size, size)
+    if len(pair) != 2 or any(isinstance(side, str | float) or side < minimum for side in pair):
+        raise ValueError(f"{name} must be a whole number or (rows, cols), at least {minimum}, but is {size!r}")
     return pair[0], pair[1]

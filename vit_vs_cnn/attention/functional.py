@@ -104,7 +104,7 @@ def scaled_dot_product_attention(
             fused kernel. Rows sum to one.
 
     Raises:
-        ValueError: if ``mask`` is not boolean.
+        ValueError: if ``mask`` is not boolean, or ``bias`` is.
     """
     output, weights = attend(
         queries, keys, values, mask=mask, bias=bias, dropout=dropout, scale=scale, return_weights=return_weights
@@ -127,6 +127,8 @@ def attend(
     if mask is not None:
         check_mask(mask)
     if bias is not None:
+        if bias.dtype == torch.bool:
+            raise ValueError("bias must be numbers that are added to the scores, but is boolean; it may be a mask")
         bias = bias.to(queries.dtype)  # first: a finite number there may be minus infinity here, and masks then
         mask = (bias != -torch.inf) if mask is None else mask & (bias != -torch.inf)
     if return_weights:
@@ -159,8 +161,8 @@ def attend_nonempty(
         attn_mask: boolean mask, or numbers that are added to the scores, as of torch's
             ``scaled_dot_product_attention``.
     """
-    if attn_mask is not None and attn_mask.ndim == 3 and queries.ndim == 4:
-        attn_mask = attn_mask[None]  # torch's fused kernels take two or four dimensions
+    if attn_mask is not None:  # torch's fused kernels take masks of two dimensions or of all
+        attn_mask = attn_mask[(None,) * (queries.ndim - attn_mask.ndim)]
     if not _explicit_is_faster(queries, keys, values, attn_mask):
         return F.scaled_dot_product_attention(queries, keys, values, attn_mask, dropout_p=dropout, scale=scale)
     scores = _scores(queries, keys, scale)

@@ -20,7 +20,7 @@ MIN_RELATIVE_SINGULAR_VALUE = 0.05
 
 #: Factor of the noise and of the identity in the query-key products and in the value-output product.
 QUERY_KEY_MIX, VALUE_OUTPUT_MIX = 0.7, 0.4
-#: Frobenius norm of a head's query map and of its key map after ``initialize_impulse``.
+#: Frobenius norm of either factor of a head's query-key product after ``initialize_impulse``.
 IMPULSE_NORM = 7.0
 
 

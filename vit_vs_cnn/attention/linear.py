@@ -98,15 +98,22 @@ class LinearAttention(nn.Module):
 
     Reference: Katharopoulos et al. 2020, equation 5.
     Differs: weights, on request, are computed in O(queries * keys).
+
+    Arguments:
+        feature_map: as in ``linear_attention``; one ``RandomFeatures`` for all heads.
     """
+
+    def __init__(self, feature_map: FeatureMap = elu_features) -> None:
+        super().__init__()
+        self.feature_map = feature_map
 
     def forward(
         self, queries: Queries, keys: Keys, values: Values, *, return_weights: bool = False
     ) -> tuple[AttentionOutput, Weights | None]:
         """Output, and the weights with ``return_weights``, else None; arguments as of ``linear_attention``."""
         if return_weights:
-            return linear_attention_reference(queries, keys, values)
-        return linear_attention(queries, keys, values), None
+            return linear_attention_reference(queries, keys, values, feature_map=self.feature_map)
+        return linear_attention(queries, keys, values, feature_map=self.feature_map), None
 
 
 def _causal_sums(query_features: Tensor, key_features: Tensor, values: Tensor) -> Tensor:

@@ -96,11 +96,12 @@ class Budget:
         values = {name: value for name, value in dataclasses.asdict(self).items() if value is not None}
         if len(values) != 1:
             raise InputError(f"budget takes exactly one of steps, epochs, flops; given: {', '.join(values) or 'none'}")
-        amounts = self.amounts
-        if not amounts or not all(0 < amount < math.inf for amount in amounts):
-            raise InputError(f"{self.unit} must be a number above 0, or a list of such, got {values[self.unit]}")
+        (given,) = values.values()
+        amounts = given if isinstance(given, list) else [given]
+        if not amounts or not all(not isinstance(amount, str | None) and 0 < amount < math.inf for amount in amounts):
+            raise InputError(f"{self.unit} must be a number above 0, or a list of such, got {given!r}")
         if len(set(amounts)) < len(amounts):
-            raise InputError(f"{self.unit} must not name a value twice, got {values[self.unit]}")
+            raise InputError(f"{self.unit} must not name a value twice, got {given}")
 
     @property
     def unit(self) -> Literal["steps", "epochs", "flops"]:

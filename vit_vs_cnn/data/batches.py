@@ -156,12 +156,19 @@ class TrainingData(lightning.LightningDataModule):
 
     Arguments:
         training: images to train on. Channel statistics are measured on these images alone.
+        validation: images to validate on; None for no validation.
+        augmentation: augmentation of the training images; None for that of ``Augmentation()``.
         batch_size: images of one optimizer step, over all devices and accumulated batches.
+        steps: optimizer steps of one pass.
         accumulate: batches of one step.
+        seed: seed of the order of the images and of their augmentation.
+        channels_last: whether images are in torch's ``channels_last`` memory format.
         normalisation: mean and standard deviation of each channel, in [0, 1], in place of the measured ones.
 
+        transform: custom transform of the bytes of the training images.
+
     Raises:
-        InputError: ``batch_size`` is not a multiple of ``accumulate``.
+        InputError: a number is below 1, or ``batch_size`` is not a multiple of ``accumulate``.
     """
 
     def __init__(
@@ -179,7 +186,9 @@ class TrainingData(lightning.LightningDataModule):
         transform: CustomTransform | None = None,
     ) -> None:
         super().__init__()
-        if accumulate < 1 or batch_size % accumulate:
+        if min(batch_size, steps, accumulate) < 1:
+            raise InputError(f"batch_size {batch_size}, steps {steps} and accumulate {accumulate} must be at least 1")
+        if batch_size % accumulate:
             raise InputError(f"batch_size {batch_size} must be a multiple of accumulate {accumulate}")
         self.training = training
         self.validation = validation

@@ -93,8 +93,9 @@ class LabelledImages:
         """The pixels of all images, ``size`` images at a time."""
         yield from self.images.split(size)
 
-    def subset(self, indices: Int64[Tensor, "chosen"]) -> "LabelledImages":
+    def subset(self, indices: Int64[Tensor, "chosen"] | Sequence[int]) -> "LabelledImages":
         """The images at ``indices``, in that order. Pixels are copied up to ``MAX_COPIED_BYTES``."""
+        indices = torch.as_tensor(indices)
         positions: list[int] = indices.tolist()
         masks = None if self.masks is None else self.masks[indices]
         groups = None if self.groups is None else [self.groups[i] for i in positions]

@@ -19,15 +19,21 @@ Labels = Int64[Tensor, "count"]
 Numbers = Int64[Tensor, "_"]
 
 
-def nested_subsets(labels: Labels, sizes: Sequence[int], seed: int) -> dict[int, Numbers]:
+def nested_subsets(labels: Labels | Sequence[int] | np.ndarray, sizes: Sequence[int], seed: int) -> dict[int, Numbers]:
     """For each size, the indices of a subset: the prefix of that length of ``nested_order(labels, seed)``.
 
     A smaller subset begins the larger. Of a class with c of the N images, a subset of n images holds n c / N images, up
     to a difference below one.
 
+    Arguments:
+        labels: class number of each image, as a tensor, array or list.
+
     Raises:
-        InputError: a size is not between 1 and the number of images.
+        InputError: labels are not whole numbers, or a size is not between 1 and the number of images.
     """
+    labels = torch.as_tensor(labels)
+    if labels.ndim != 1 or labels.is_floating_point():
+        raise InputError(f"labels: {tuple(labels.shape)} of {labels.dtype}; needed: one whole number for each image")
     for size in sizes:
         if not 1 <= size <= len(labels):
             raise InputError(f"train size is {size}; allowed: 1 to {len(labels)}, the number of images there are")

@@ -36,4 +36,6 @@ def run_on_meta_device(model: nn.Module, shape: tuple[int, int, int, int]) -> tu
     # Fused attention kernels are opaque to the counter; the math backend consists of products.
     with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         logits = meta_model(torch.empty(shape, device="meta"))
+    if not isinstance(logits, torch.Tensor):
+        raise TypeError(f"the network must return the logits, one tensor, but returns a {type(logits).__name__}")
     return tuple(logits.shape), counter.get_total_flops() // 2

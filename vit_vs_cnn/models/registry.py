@@ -27,10 +27,13 @@ def register_model(name: str, factory: Callable[..., nn.Module]) -> None:
             and ``in_channels`` as far as its signature has them, and the options of the block.
 
     Raises:
-        InputError: if a preset has the name, or it has a slash.
+        InputError: if a preset has the name, it has a slash, or ``factory`` is not a class or function.
     """
-    if not name or "/" in name:
+    if not isinstance(name, str) or not name or "/" in name:
         raise InputError(f'"{name}" cannot be the name of a model: it must be a word without a slash')
+    if isinstance(factory, nn.Module) or not callable(factory):
+        kind = type(factory).__name__
+        raise InputError(f'factory of model "{name}" must be a class or function that makes a network, but is a {kind}')
     if name in PRESETS:
         raise InputError(f'there is a preset "{name}" already; choose another name')
     presets.REGISTERED[name] = factory
@@ -85,7 +88,10 @@ def create_model(
             meant = f"did you mean {close[0]}? " if close else ""
             raise ValueError(f'model "{name}" has no option "{option}"; {meant}allowed: {", ".join(allowed)}')
     values = {argument: value for argument, value in values.items() if takes_all or argument in signature}
-    return constructor(**{**arguments, **values, **options})
+    model = constructor(**{**arguments, **values, **options})
+    if not isinstance(model, nn.Module):
+        raise ValueError(f'model "{name}": its factory must return a torch.nn.Module, but returns {model!r:.80}')
+    return model
 
 
 def _create_attention_network(name: str, values: dict[str, Any], options: dict[str, Any]) -> nn.Module:

@@ -240,6 +240,7 @@ def _our_features(model: Any) -> dict[str, bool]:
         return any(getattr(attention, name, None) is not None for attention in attentions)
 
     return {
+        "num_classes=0": not isinstance(model.head, nn.Linear),
         'stem="conv" or "conv_pool"': model.patch_embedding.stem is not None,
         'pool="sequence"': model.pool == "sequence",
         "window_size": some("window"),

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from jaxtyping import UInt64
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from vit_vs_cnn.attention.arguments import as_rows_and_cols
 from vit_vs_cnn.config.trainer import as_list
@@ -23,6 +24,7 @@ from vit_vs_cnn.models.attention_network import AttentionNetwork
 from vit_vs_cnn.models.cost import run_on_meta_device
 from vit_vs_cnn.models.input_wrappers import PermutedInput, ResizedInput, unwrap
 from vit_vs_cnn.models.presets import ATTENTION_PREFIX, PRESETS
+from vit_vs_cnn.models.recording import evaluation_mode
 from vit_vs_cnn.runs.user_code import make_object
 from vit_vs_cnn.training.checkpoints import CheckpointInfo
 from vit_vs_cnn.typed_values import convert, list_settings, refuse_unknown
@@ -85,8 +87,11 @@ def build_network(
             network = PermutedInput(
                 network, image_shape[1:], permuting["permute_blocks"], permuting.get("permutation_seed", 0)
             )
-    except (ValueError, TypeError) as error:
-        raise error if isinstance(error, InputError) else InputError(f"{location}: {error}") from error
+        if any(is_lazy(parameter) for parameter in network.parameters()):  # sizes follow from the first images
+            with torch.no_grad(), evaluation_mode(network):
+                network(torch.zeros(2, *image_shape))
+    except (ValueError, TypeError, RuntimeError) as error:
+        raise error if isinstance(error, InputError) else InputError(f"{location}: {one_line(error, 500)}") from error
     return network
 
 

@@ -49,6 +49,8 @@ class SeedScores:
 
     def __sub__(self, subtrahend: "SeedScores") -> "SeedScores":
         """Differences of paired rows."""
+        if len(self) != len(subtrahend):
+            raise ValueError(f"paired scores need the same seeds, but there are {len(self)} and {len(subtrahend)}")
         correct, images = None, np.minimum(self.images, subtrahend.images)
         if self.correct is not None and subtrahend.correct is not None:
             correct = [a - b for a, b in zip(self.correct, subtrahend.correct, strict=True)]
@@ -245,10 +247,14 @@ def difference_over_seeds(
     covariance of the two means over seeds.
 
     Arguments:
-        paired: whether row i of both models has the same seed, training subset and test images.
+        paired: whether row i of both models has the same seed, training subset and test images. Unpaired rows are of
+            the same test images if their number is the same.
         seed_variance: variance of a single seed's difference, for example pooled over training-set sizes; by default
             estimated from these seeds.
         test_train_ratio: see ``mean_over_seeds``.
+
+    Raises:
+        ValueError: paired scores of different numbers of seeds.
     """
     accuracies = (first.accuracy, second.accuracy)
     mean, images = accuracies[0] - accuracies[1], min(first.image_count, second.image_count)
@@ -266,7 +272,8 @@ def difference_over_seeds(
         variance = image_variance(np.stack(differences.correct))
     else:
         rows = np.stack(first.correct), np.stack(second.correct)
-        covariance = float(np.cov(rows[0].mean(0), rows[1].mean(0), ddof=0)[0, 1])
+        is_same = rows[0].shape[1] == rows[1].shape[1]  # other test sets have no images in common
+        covariance = float(np.cov(rows[0].mean(0), rows[1].mean(0), ddof=0)[0, 1]) if is_same else 0.0
         variance = max(0.0, image_variance(rows[0]) + image_variance(rows[1]) - 2 * covariance)
     return MeanDistribution(mean, parts, math.sqrt(variance / images + 1 / images**2), accuracies)
 

@@ -57,7 +57,7 @@ class Classifier(lightning.LightningModule):
 
     Raises:
         InputError: settings that exclude each other or are out of range; in training, if neither ``steps`` nor the
-            Trainer bounds the run, or the network has another number of classes.
+            Trainer bounds the run; at the first logits, if the network has another number of classes.
         TrainingDiverged: in training, at the first loss that is not finite.
     """
 
@@ -159,10 +159,7 @@ class Classifier(lightning.LightningModule):
     def _loss(self, logits: Tensor, targets: Tensor) -> Float[Tensor, ""]:
         if self.custom_loss is not None:
             return self.custom_loss(logits, targets)
-        if logits.shape[1:] != (self.num_classes,):
-            raise InputError(
-                f"the network returns logits of shape {tuple(logits.shape)}, but num_classes is {self.num_classes}"
-            )
+        self._check_logits(logits)
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
         if self.class_weights is None:
             return F.cross_entropy(logits, targets, label_smoothing=self.label_smoothing)
@@ -170,6 +167,12 @@ class Classifier(lightning.LightningModule):
         summed = F.cross_entropy(logits, targets, weight=weights, label_smoothing=self.label_smoothing, reduction="sum")
         weight = (targets.to(weights) @ weights if targets.is_floating_point() else weights[targets]).sum()
         return summed * (weight > 0) / weight.clamp_min(torch.finfo(weight.dtype).tiny)
+
+    def _check_logits(self, logits: Tensor) -> None:
+        if logits.shape[1:] != (self.num_classes,):
+            raise InputError(
+                f"the network returns logits of shape {tuple(logits.shape)}, but num_classes is {self.num_classes}"
+            )
 
     def optimizer_step(self, *args: Any, **kwargs: Any) -> None:
         is_first = self.global_step == 0
@@ -180,7 +183,8 @@ class Classifier(lightning.LightningModule):
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
         images, labels = batch
         logits = self(images).float()
-        self.accuracy(logits, labels)
+        self._check_logits(logits)
+        self.accuracy.update(logits, labels)
         self.loss.update(F.cross_entropy(logits, labels, reduction="none"))
         for metric in self._custom_metrics().values():
             metric.update(logits, labels)
@@ -189,13 +193,14 @@ class Classifier(lightning.LightningModule):
         stage = "test" if self.trainer.testing else "val"
         self.log(f"{stage}/accuracy", self.accuracy.compute(), prog_bar=True)
         self.log(f"{stage}/loss", self.loss.compute())
-        self.accuracy.reset()
-        self.loss.reset()
-        for name, metric in self._custom_metrics().items():
+        metrics = self._custom_metrics()
+        for name, metric in metrics.items():
             value = metric.compute()
             if not isinstance(value, Tensor) or value.numel() == 1:  # a log contains no values by class
                 self.log(f"{stage}/{name}", value)
-            metric.reset()
+        with torch.inference_mode(False):  # ``validate`` is in inference mode, whose tensors ``fit`` could not update
+            for metric in (self.accuracy, self.loss, *metrics.values()):
+                metric.reset()
 
     test_step, on_test_epoch_end = validation_step, on_validation_epoch_end
 

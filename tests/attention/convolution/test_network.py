@@ -173,23 +173,10 @@ def test_every_parameter_of_a_trainable_layer_gets_a_gradient(options):
 
 @pytest.mark.parametrize("kernel_size", [3, (2, 5)])
 def test_tiles_equal_the_equation_in_outputs_and_gradients(kernel_size):
-    for stride, dilation, window_size in [
-        (1, 1, None),
-        (2, 1, (5, 6)),
-        ((3, 1), (1, 2), None),
-        (1, (1, 2), (5, 6)),
-        (2, 2, None),
-    ]:
-        layer = ConvolutionalAttention(
-            CHANNELS,
-            FILTERS,
-            kernel_size,
-            padding=1,
-            stride=stride,
-            dilation=dilation,
-            window_size=window_size,
-            released=True,
-        ).double()
+    cases = [(1, 1, None), (2, 1, (5, 6)), ((3, 1), (1, 2), None), (1, (1, 2), (5, 6)), (2, 2, None)]
+    for stride, dilation, window_size in cases:
+        options = {"stride": stride, "dilation": dilation, "window_size": window_size, "padding": 1, "released": True}
+        layer = ConvolutionalAttention(CHANNELS, FILTERS, kernel_size, **options).double()
         nn.init.normal_(layer.key_weight)
         x = images().requires_grad_()
         tensors = [x, *layer.parameters()]
@@ -242,7 +229,7 @@ def test_bfloat16_autocast_changes_a_trainable_layer_by_rounding_only():
         ({"form": "quadratic", "released": True}, 'need form="window", but released=True, window_size=None'),
         ({"head_dim": 6}, "head_dim must be between 1 and 5, the largest rank, but is 6"),
         ({"groups": 2}, "groups must divide in_channels and out_channels, but groups=2, in_channels=5"),
-        ({"stride": (1, 0)}, r"stride must be one number or \(rows, cols\), at least 1, but is \(1, 0\)"),
+        ({"stride": (1, 0)}, r"stride must be a whole number or \(rows, cols\), at least 1, but is \(1, 0\)"),
         ({"num_heads": 2, "form": "quadratic"}, "num_heads must be at least 1, and needs form=window"),
         ({"num_heads": 0}, "num_heads must be at least 1"),
         ({"padding": (1, 1, 1)}, r"padding must be a number or \(rows, cols\), but is \(1, 1, 1\)"),

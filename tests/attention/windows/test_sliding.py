@@ -186,7 +186,7 @@ def test_a_layer_without_prefix_tokens_is_the_function_and_prefix_tokens_attend_
     ("options", "message"),
     [
         ({"boundary": "reflect"}, 'boundary must be one of mask, zero, but is "reflect"'),
-        ({"window_size": 0}, r"window_size must be one number or \(rows, cols\), at least 1, but is 0"),
+        ({"window_size": 0}, r"window_size must be a whole number or \(rows, cols\), at least 1, but is 0"),
         ({"window_size": (3, 3, 3)}, r"window_size must be .* but is \(3, 3, 3\)"),
         ({"grid_size": (3, 4)}, r"12 tokens for grid_size=\(3, 4\), but have 15"),
         ({"grid_size": ()}, "grid_size must be"),

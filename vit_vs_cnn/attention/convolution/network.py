@@ -74,9 +74,9 @@ def network_to_attention(
         options: as in ``conv2d_to_attention``.
 
     Raises:
-        ValueError: if the model has no convolution or one that is not a plain ``nn.Conv2d``, if
-            ``ConvolutionalAttention`` does not support an option, or if the outputs differ, for example because a hook
-            changes the output of a convolution.
+        ValueError: if the model has no convolution or one that is not a plain ``nn.Conv2d``, if it does not return a
+            tensor, if ``ConvolutionalAttention`` does not support an option, or if the outputs differ, for example
+            because a hook changes the output of a convolution.
     """
     first = _check_layers(model)
     reference = copy.deepcopy(model).eval()
@@ -131,6 +131,8 @@ def unexplained_energy(
 def _check_same_function(model: nn.Module, attention: nn.Module, images: Tensor) -> None:
     """Raise ValueError unless both networks have the same outputs in evaluation mode."""
     name, expected = type(model).__qualname__, model(images.clone())
+    if not isinstance(expected, Tensor):
+        raise ValueError(f"the model must return one tensor, but {name} returns a {type(expected).__name__}")
     try:
         outputs = attention(images.clone())
     except Exception as error:  # a forward pass that accesses its convolutions may raise anything

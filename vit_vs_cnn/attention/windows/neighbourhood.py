@@ -70,7 +70,8 @@ def check_shapes(queries: Tensor, bias: Tensor | None, grid_size: tuple[int, int
     patches = grid_size[0] * grid_size[1]
     if queries.shape[2] != patches:
         raise ValueError(
-            f"queries must have rows * cols = {patches} tokens for grid_size={grid_size}, but have {queries.shape[2]}"
+            f"queries must have rows * cols = {patches} tokens for grid_size={grid_size}, but have {queries.shape[2]}: "
+            f"(batch, heads, tokens, head_dim) = {tuple(queries.shape)}"
         )
     expected = (queries.shape[1], *offsets)
     if bias is not None and bias.shape != expected:

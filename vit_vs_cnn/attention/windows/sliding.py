@@ -77,7 +77,8 @@ def local_attention(
     Differs: two rules for the edge of the grid; windows may be even, and larger than the grid.
 
     Small grids use one masked product of all tokens with all. Large grids are cut into tiles, whose time and memory are
-    linear in the number of tokens.
+    linear in the number of tokens. For second derivatives and the transforms of ``torch.func`` on large grids, use
+    ``local_attention_reference``.
 
     Arguments:
         queries, keys, values: ``(batch, heads, tokens, head_dim)``, the tokens of the grid row by row.
