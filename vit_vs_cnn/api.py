@@ -757,15 +757,7 @@ def load_experiment(
         merge(values, _read_settings(source))
     for name, value in _check_overrides(overrides).items():
         override(values, name, to_plain(value))
-    experiment = experiment_from_dict(values, trusted=all(getattr(source, "trusted", True) for source in configs))
-    images = experiment.data
-    is_unused = images.kind == "synthetic" and images.root != type(images).root
-    if is_unused and "data.root" in _override_names(overrides or {}):
-        raise InputError(
-            f"data.root {images.root}: it would not be used, as data.source is synthetic; add --config decide "
-            "for a folder of images, or --data.source"
-        )
-    return experiment
+    return experiment_from_dict(values, trusted=all(getattr(source, "trusted", True) for source in configs))
 
 
 def _with_images(experiment: Experiment, value: Any) -> Experiment:
