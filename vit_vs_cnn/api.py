@@ -394,7 +394,7 @@ def inspect(
         trust: import user-defined classes that the files name. This runs their code: use it for your own files only.
 
     Raises:
-        InputError: a path that cannot be opened, an unreadable image, an unknown method or class.
+        InputError: a path that cannot be opened, no readable image, an unknown method or class.
     """
     with _progress(quiet) as report_progress:
         from vit_vs_cnn.inspection import inspect as inspection_module
@@ -458,7 +458,7 @@ def predict(
         InputError: a network that cannot be opened, a missing path, no readable image, or an unknown output format.
     """
     with _progress(quiet) as report_progress:
-        from vit_vs_cnn.data.decoding import find_input_files
+        from vit_vs_cnn.data.decoding import describe_unreadable, find_input_files
         from vit_vs_cnn.devices import usable_device
         from vit_vs_cnn.reporting.predictions import check_suffix, write_predictions
 
@@ -481,11 +481,8 @@ def predict(
         if output is not None:
             write_predictions(predictions, Path(output))
             predictions = dataclasses.replace(predictions, written=(Path(output),))
-    if errors := predictions.errors:
-        message = (
-            f"{len(errors):,} of {len(predictions):,} images could not be read, the first {predictions.first_error}"
-        )
-        warnings.warn(message, stacklevel=3)
+    if predictions.errors:
+        warnings.warn(describe_unreadable(predictions.names, predictions.errors), stacklevel=3)
     return predictions
 
 
