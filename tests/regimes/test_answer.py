@@ -186,8 +186,8 @@ def test_more_training_has_gains_and_the_change_of_the_difference(late, is_chang
     assert text.startswith("with 4 times the steps (100 steps to 400 steps), the ")
     assert "the ResNet gained 20.0 points (" in text and f"the ViT gained {100 * (late - 0.4):.1f} points (" in text
     assert ("The difference changed by " in text) == is_changed
-    assert text.endswith(" More: not tested (--name longer --protocol.budget.steps 1600).")
-    results = budget_grid(FOUR_TIMES | {("vit", 400): late})
+    results = budget_grid(FOUR_TIMES | {("vit", 400): late})  # a terminal shows the options in one line
+    assert " (--name longer --protocol.budget.steps '[100, 400, 1600]')." in str(answer(results))
     larger = [changed(r, train_size=2018, run=f"{r.run}-n2018") for r in results if r.contender == "vit"]
     assert answer([*results, *larger]).more_training == text  # the ResNet is not finished with 2,018 images
 
