@@ -170,6 +170,17 @@ def _refuse_output_inside(folders: Sequence[Path], output: Path) -> None:
         raise InputError(f"output {output}: it is inside the folder of images, where nothing is written; name another")
 
 
+def _create_output(folder: Path) -> None:
+    """Create a folder of outputs before the work. Raise InputError if nothing can be written there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        problem = None if os.access(folder, os.W_OK) else "Permission denied"
+    except OSError as error:
+        problem = error.strerror
+    if problem is not None:
+        raise InputError(f"output {folder}: {problem}; --output names another place")
+
+
 def _drop_missing_weights(experiment: Experiment, console: "Console") -> tuple[Experiment, dict[str, str]]:
     """Drop contenders whose optional weights cannot be loaded, and print how to get the weights.
 
@@ -216,7 +227,7 @@ def audit(
     experiment = _with_images(load_experiment("decide" if config is None else config, overrides), data)
     images, folder = experiment.data, Path(output)
     _refuse_output_inside([Path(images.root)] if _check_root(images) else [], folder)
-    folder.mkdir(parents=True, exist_ok=True)
+    _create_output(folder)
     return _write_audit(images, folder, quiet, experiment.trusted)
 
 
@@ -349,7 +360,7 @@ def compare(
             trust=trust,
         )
         if output is not None:
-            Path(output).mkdir(parents=True, exist_ok=True)  # a wrong path fails before the work
+            _create_output(Path(output))
         options = {"seed": seed, "quick": quick, "count": count, "notes": notes}
         comparison, tested_entries = compare_entries(entries, chosen, **options, report_progress=report_progress)
         if output is None:
@@ -408,7 +419,7 @@ def inspect(
         words = _paths([str(image) if isinstance(image, int) else image for image in _as_tuple(images)], "images")
         options: dict[str, Any] = {"seed": seed, "root": None if root is None else _existing_path(root)}
         if output is not None:
-            Path(output).mkdir(parents=True, exist_ok=True)  # a wrong path fails before the work
+            _create_output(Path(output))
         report_progress("opening")
         first, *others = inspection_module.open_networks(folders, trust=trust)
         report_progress("reading images")
@@ -468,6 +479,7 @@ def predict(
         _check_whole(1, top=top)
         if output is not None:
             check_suffix(Path(output))
+            _create_output(Path(output).parent)
         report_progress("opening")
         network = load(checkpoint, contender or _most_accurate(checkpoint, quiet), trust, classes_from=classes_from)
         if network.warnings:
