@@ -167,7 +167,7 @@ def _check_root(data: Data) -> list[Path]:
 def _refuse_output_inside(folders: Sequence[Path], output: Path) -> None:
     """Raise InputError if an output is inside a folder of images, where it would become a class or images of one."""
     if any(output.resolve().is_relative_to(folder.resolve()) for folder in folders):
-        raise InputError(f"output {output}: it is inside the folder of images, where nothing is written; name another")
+        raise InputError(f"output {output}: it is inside the folder of images; --output names another place")
 
 
 def _create_output(folder: Path) -> None:

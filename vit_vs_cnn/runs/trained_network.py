@@ -286,8 +286,6 @@ class TrainedNetwork:
                     if score is not None and part.features is not None:
                         scores.append(score.scores(data.images, part.features))
                 report_progress(f"predicting: {len(names):,} images")
-        if not names:
-            raise InputError("images: there are none")
         if errors:
             describe_unreadable(names, errors)  # refuses images of which none could be read
         readable = [index for index in range(len(names)) if index not in errors]
@@ -298,10 +296,6 @@ class TrainedNetwork:
             all_scores[readable] = np.concatenate(scores)
         top = min(top, len(self.class_names))
         return ImagePredictions(names, self.class_names, all_probabilities, all_scores, errors, self.held_out, top)
-
-    def decode_images(self, images: list[InputImage]) -> UInt8[Tensor, "count channels rows cols"]:
-        """Images as bytes in the shape of the input. Raises InputError: an image that cannot be read."""
-        return torch.stack([image.decode(self.image_shape, self.resize) for image in images])
 
     def pool(self, root: Path | None = None) -> ExperimentData:
         """Images of the experiment of its run. Nothing is downloaded.
