@@ -430,7 +430,8 @@ def _more_training(analysis: Analysis, shown: Sequence[ModelSummary]) -> str:
 def _longer_budget(analysis: Analysis) -> str:
     """The options that test a longer budget; empty if the budget is in FLOPs.
 
-    With several budgets the options name all of them, as a contender may have settings for each (``by_budget``).
+    The name has the budget: an experiment whose longest budget changes allows no conclusion. With several budgets the
+    options name all of them, as a contender may have settings for each (``by_budget``).
     """
     trained = [model for model in analysis.models if model.start_kind is not StartKind.LINEAR_PROBE]
     amount, _, unit = trained[0].budget.partition(" ") if trained else ("", "", "")
@@ -440,7 +441,7 @@ def _longer_budget(analysis: Analysis) -> str:
     amounts[-1] *= _LONGER_BUDGET_FACTOR if len(amounts) > 1 else 2
     texts = [f"{amount:.10g}" for amount in amounts]
     value = texts[0] if len(texts) == 1 else f"'[{', '.join(texts)}]'"
-    return f" (--name longer --protocol.budget.{unit} {value})"
+    return f" (--name longer-{texts[-1]} --protocol.budget.{unit} {value})"
 
 
 def describe_comparison(comparison: PairComparison, names: Mapping[str, str] | None = None) -> str:
