@@ -21,6 +21,7 @@ from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.reporting.page import read_asset
 from vit_vs_cnn.runs.audit import Audit
 
+pytestmark = pytest.mark.filterwarnings("always:.*are ignored. 2, such as loose:UserWarning")
 NASTY = "copy <script>alert(1)<_script>\n\x1b[31m.png"
 RNG = np.random.default_rng(5)
 
@@ -136,9 +137,9 @@ def test_the_command_prints_what_the_function_returns(audited, given, tmp_path, 
     assert main(["audit", *words, "--output", str(tmp_path)]) == 0
     shown = capsys.readouterr()
     assert "Unusable files (stops training): 1 file (damaged: 1)" in shown.out
-    assert "\x1b[31m" not in shown.out
-    assert f"The report is {tmp_path / 'index.html'}" in shown.out
+    assert "\x1b[31m" not in shown.out and f"The report is {tmp_path / 'index.html'}" in shown.out
     assert "searching for duplicates ..." in shown.err
+    assert "images outside of the class folders are ignored: 2, such as loose.png" in shown.err
 
 
 def test_names_are_escaped_and_pairs_are_shown_as_table_and_images(audited):
@@ -225,7 +226,7 @@ def test_an_audit_counts_synthetic_images_and_does_not_search_for_pairs(tmp_path
 def test_impossible_audits_are_refused_with_the_reason(root, given, tmp_path):
     with pytest.raises(InputError, match=r"no such folder; --data\.root PATH"):
         vc.audit(overrides={"data.root": str(tmp_path / "none")}, output=tmp_path / "out", quiet=True)
-    with pytest.raises(InputError, match="is inside the folder of images, where nothing is written"):
+    with pytest.raises(InputError, match="is inside the folder of images; --output names another place"):
         vc.audit(overrides=given, output=root / "audit", quiet=True)
 
 

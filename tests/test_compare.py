@@ -286,7 +286,7 @@ def _fewer_classes(contents) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (_fewer_classes, "has 7 classes (...), and "),
+        (_fewer_classes, "has 7 classes (..., "),
         (lambda c: c["vit_vs_cnn"]["class_names"].__setitem__(8, "owl"), "has 10 classes (..., owl, "),
         (lambda c: _origin(c)["data"]["synthetic"].update(seed=5), "these are not the images that"),
         (lambda c: _origin(c)["protocol"].update(scored_on="validation"), "--open-test-set"),

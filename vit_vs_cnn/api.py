@@ -167,7 +167,18 @@ def _check_root(data: Data) -> list[Path]:
 def _refuse_output_inside(folders: Sequence[Path], output: Path) -> None:
     """Raise InputError if an output is inside a folder of images, where it would become a class or images of one."""
     if any(output.resolve().is_relative_to(folder.resolve()) for folder in folders):
-        raise InputError(f"output {output}: it is inside the folder of images, where nothing is written; name another")
+        raise InputError(f"output {output}: it is inside the folder of images; --output names another place")
+
+
+def _create_output(folder: Path) -> None:
+    """Create a folder of outputs before the work. Raise InputError if nothing can be written there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        problem = None if os.access(folder, os.W_OK) else "Permission denied"
+    except OSError as error:
+        problem = error.strerror
+    if problem is not None:
+        raise InputError(f"output {folder}: {problem}; --output names another place")
 
 
 def _drop_missing_weights(experiment: Experiment, console: "Console") -> tuple[Experiment, dict[str, str]]:
@@ -216,7 +227,7 @@ def audit(
     experiment = _with_images(load_experiment("decide" if config is None else config, overrides), data)
     images, folder = experiment.data, Path(output)
     _refuse_output_inside([Path(images.root)] if _check_root(images) else [], folder)
-    folder.mkdir(parents=True, exist_ok=True)
+    _create_output(folder)
     return _write_audit(images, folder, quiet, experiment.trusted)
 
 
@@ -349,7 +360,7 @@ def compare(
             trust=trust,
         )
         if output is not None:
-            Path(output).mkdir(parents=True, exist_ok=True)  # a wrong path fails before the work
+            _create_output(Path(output))
         options = {"seed": seed, "quick": quick, "count": count, "notes": notes}
         comparison, tested_entries = compare_entries(entries, chosen, **options, report_progress=report_progress)
         if output is None:
@@ -394,7 +405,7 @@ def inspect(
         trust: import user-defined classes that the files name. This runs their code: use it for your own files only.
 
     Raises:
-        InputError: a path that cannot be opened, an unreadable image, an unknown method or class.
+        InputError: a path that cannot be opened, no readable image, an unknown method or class.
     """
     with _progress(quiet) as report_progress:
         from vit_vs_cnn.inspection import inspect as inspection_module
@@ -408,7 +419,7 @@ def inspect(
         words = _paths([str(image) if isinstance(image, int) else image for image in _as_tuple(images)], "images")
         options: dict[str, Any] = {"seed": seed, "root": None if root is None else _existing_path(root)}
         if output is not None:
-            Path(output).mkdir(parents=True, exist_ok=True)  # a wrong path fails before the work
+            _create_output(Path(output))
         report_progress("opening")
         first, *others = inspection_module.open_networks(folders, trust=trust)
         report_progress("reading images")
@@ -458,7 +469,7 @@ def predict(
         InputError: a network that cannot be opened, a missing path, no readable image, or an unknown output format.
     """
     with _progress(quiet) as report_progress:
-        from vit_vs_cnn.data.decoding import find_input_files
+        from vit_vs_cnn.data.decoding import describe_unreadable, find_input_files
         from vit_vs_cnn.devices import usable_device
         from vit_vs_cnn.reporting.predictions import check_suffix, write_predictions
 
@@ -468,6 +479,7 @@ def predict(
         _check_whole(1, top=top)
         if output is not None:
             check_suffix(Path(output))
+            _create_output(Path(output).parent)
         report_progress("opening")
         network = load(checkpoint, contender or _most_accurate(checkpoint, quiet), trust, classes_from=classes_from)
         if network.warnings:
@@ -481,11 +493,8 @@ def predict(
         if output is not None:
             write_predictions(predictions, Path(output))
             predictions = dataclasses.replace(predictions, written=(Path(output),))
-    if errors := predictions.errors:
-        message = (
-            f"{len(errors):,} of {len(predictions):,} images could not be read, the first {predictions.first_error}"
-        )
-        warnings.warn(message, stacklevel=3)
+    if predictions.errors:
+        warnings.warn(describe_unreadable(predictions.names, predictions.errors), stacklevel=3)
     return predictions
 
 
@@ -757,15 +766,7 @@ def load_experiment(
         merge(values, _read_settings(source))
     for name, value in _check_overrides(overrides).items():
         override(values, name, to_plain(value))
-    experiment = experiment_from_dict(values, trusted=all(getattr(source, "trusted", True) for source in configs))
-    images = experiment.data
-    is_unused = images.kind == "synthetic" and images.root != type(images).root
-    if is_unused and "data.root" in _override_names(overrides or {}):
-        raise InputError(
-            f"data.root {images.root}: it would not be used, as data.source is synthetic; add --config decide "
-            "for a folder of images, or --data.source"
-        )
-    return experiment
+    return experiment_from_dict(values, trusted=all(getattr(source, "trusted", True) for source in configs))
 
 
 def _with_images(experiment: Experiment, value: Any) -> Experiment:

@@ -80,11 +80,11 @@ def atomic_write(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def add_file_name(path: Path) -> Iterator[None]:
-    """Add the name of a file to errors that have none, such as a full disk or a limit on sizes."""
+    """Name a file in errors about its temporary file, and in those without a name, such as a full disk."""
     try:
         yield
     except OSError as error:
-        if error.filename is None:
+        if error.filename is None or str(error.filename).endswith(".partial"):
             error.filename = str(path)
         raise
 

@@ -200,7 +200,7 @@ def bad_files(folder):
     (folder / "cut.png").write_bytes((folder / "whole.png").read_bytes()[:2000])
     (folder / "empty.png").touch()
     (folder / "text.png").write_text("no image")
-    (folder / "script.png").write_text("%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\n")
+    (folder / "script.heic").write_text("%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\n")
     (folder / "bomb.png").write_bytes(huge_png())
     (folder / "lost.png").symlink_to(folder / "nowhere")
     (folder / "whole.jpg").unlink()
@@ -210,7 +210,7 @@ def bad_files(folder):
         "cut.png": "truncated",
         "empty.png": "empty file",
         "text.png": "no image",
-        "script.png": "no image",
+        "script.heic": "no image",
         "bomb.png": "decompression bomb",
         "lost.png": "No such file",
     }
@@ -336,7 +336,7 @@ TWO = {"train/ant": 5, "train/bee": 5}
         ({"": 1}, "no class folder, and at least 2 are needed"),
         ({"ant": 5}, "only the class folder 'ant', and at least 2 are needed; allowed layouts: <class>/<images>"),
         ({"ant": 5, "bee": 5, "cat": 2}, "class 'cat' has 2 train images, and needs at least 3"),
-        ({"ant": 5, "bee": 5, "cat": 0}, "'cat' has 0 train images (files that end in .bmp .gif .jpeg"),
+        ({"ant": 5, "bee": 5, "cat": 0}, "'cat' has 0 train images (files that end in .bmp .gif .jfif"),
         ({**TWO, "test/ant": 5}, "class 'bee' has 0 test images"),
         ({**TWO, "test/bee": 5, "test/cat": 5}, "test/cat: class 'cat' is not in train/, which has ant, bee"),
         ({"Train/ant": 5, "Test/ant": 5}, "has Test/ with sub-folders but no train/"),

@@ -45,7 +45,7 @@ def test_answer_has_a_heading_a_table_and_three_sentences():
     assert found.more_images.startswith(
         "no crossover was found between 500 and 4,000 images. Forecast for 8,000 images: "
     )
-    assert found.more_training == "not tested (--name longer --protocol.budget.steps 800)."
+    assert found.more_training == "not tested (--name longer-800 --protocol.budget.steps 800)."
     lines = str(found).splitlines()
     assert lines[0] == heading and max(map(len, lines)) <= 118
     labels = [line.partition(":")[0] for line in lines if line[:1].isalpha()]
@@ -177,7 +177,7 @@ def test_forecasts_of_models_with_different_largest_sizes_are_separate():
 @pytest.mark.parametrize(("epochs", "twice"), [("0.2", "0.4"), ("1.5", "3"), ("2e+06", "4000000")])
 def test_suggested_longer_budget_is_twice_the_epochs(epochs, twice):
     results = [changed(r, budget=f"{epochs} epochs") for r in seeded(BETTER)]
-    assert answer(results).more_training == f"not tested (--name longer --protocol.budget.epochs {twice})."
+    assert answer(results).more_training == f"not tested (--name longer-{twice} --protocol.budget.epochs {twice})."
 
 
 @pytest.mark.parametrize(("late", "is_changed"), [(0.6, False), (0.75, True)])
@@ -186,8 +186,8 @@ def test_more_training_has_gains_and_the_change_of_the_difference(late, is_chang
     assert text.startswith("with 4 times the steps (100 steps to 400 steps), the ")
     assert "the ResNet gained 20.0 points (" in text and f"the ViT gained {100 * (late - 0.4):.1f} points (" in text
     assert ("The difference changed by " in text) == is_changed
-    assert text.endswith(" More: not tested (--name longer --protocol.budget.steps 1600).")
-    results = budget_grid(FOUR_TIMES | {("vit", 400): late})
+    results = budget_grid(FOUR_TIMES | {("vit", 400): late})  # a terminal shows the options in one line
+    assert " (--name longer-1600 --protocol.budget.steps '[100, 400, 1600]')." in str(answer(results))
     larger = [changed(r, train_size=2018, run=f"{r.run}-n2018") for r in results if r.contender == "vit"]
     assert answer([*results, *larger]).more_training == text  # the ResNet is not finished with 2,018 images
 

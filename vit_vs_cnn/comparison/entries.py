@@ -305,7 +305,8 @@ def _check_classes(trained: TrainedNetwork, test: LabelledImages, path: str, fir
 
 
 def _describe_classes(names: Sequence[str], start: int) -> str:
-    """Number of classes, and three of their names, the first one at ``start``."""
+    """Number of classes, and three of their names, the first one at ``start``, or the last one."""
+    start = min(start, len(names) - 1)
     shown = ["..."] * (start > 0) + [*names[start : start + 3]] + ["..."] * (len(names) > start + 3)
     return f"{len(names)} classes ({', '.join(shown)})"
 

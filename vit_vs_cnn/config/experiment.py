@@ -253,6 +253,8 @@ def find_config(name: str | os.PathLike[str] = "quickstart") -> Path:
     path = Path(name)
     if not path.is_file() and str(name) in configs:
         return configs[str(name)]
+    if path.is_dir():
+        raise InputError(f"config {name}: it is a folder; --data.root {name} names a folder of images")
     if not path.exists():
         raise InputError(f"config {name}: no such file; built-in configs: {', '.join(configs)}")
     return path

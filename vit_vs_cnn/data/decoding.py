@@ -311,6 +311,19 @@ def decode_batches(
             yield list(zip(batch, pool.map(read, batch), strict=True))
 
 
+def describe_unreadable(names: Sequence[str], errors: Mapping[int, str]) -> str:
+    """The number of images that could not be read, and the first of them with the reason.
+
+    Raises:
+        InputError: none could be read.
+    """
+    (index, reason), count = next(iter(errors.items())), len(errors)
+    if count == len(names):
+        more = f", and {count - 1:,} more that cannot be read" * (count > 1)
+        raise InputError(f"{names[index]}: {reason}{more}")
+    return f"{count:,} of {len(names):,} images could not be read, the first {names[index]}: {reason}"
+
+
 def parse_input_images(value: Any, *, channels: int) -> list[InputImage]:
     """The images in a path, a Pillow image, an array, a tensor or a sequence of these.
 

@@ -27,9 +27,9 @@ CLASS_REMEDY = "add what is missing, or remove these classes"
 LAYOUTS = "<class>/<images>, or train/<class>/<images> beside optional val/ and test/"
 #: Folders that systems and programs create, in lower case. Names that begin with a dot are ignored as well.
 IGNORED_FOLDERS = {"__macosx", "@eadir", "$recycle.bin", "system volume information", "lost+found", "__pycache__"}
-#: Endings of image files.
-SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"})
-ENDINGS = " ".join(sorted(SUFFIXES))
+ENDINGS = ".bmp .gif .jfif .jpeg .jpg .pgm .png .ppm .tif .tiff .webp"
+#: Endings of image files. The last ones are of formats that cannot be read: such files are reported as unusable.
+SUFFIXES = frozenset({*ENDINGS.split(), ".avif", ".heic", ".heif", ".jp2", ".jxl"})
 #: Problems of a whole class, which remain when files are left out.
 CLASS_PROBLEMS = frozenset(
     {"class with too few images", "class that is not in train/", "class name that is not UTF-8", "split without images"}
@@ -198,6 +198,10 @@ def list_folder(root: Path, options: FolderOptions) -> ImageListing:
     if len(class_names) < 2:
         there = f"only the class folder {class_names[0]!r}" if class_names else "no class folder"
         raise InputError(f"{folders['train']}: {there}, and at least 2 are needed; allowed layouts: {LAYOUTS}")
+    files = [file for folder in {root, *folders.values()} for file in folder.iterdir() if file.is_file()]
+    if outside := sorted(file.name for file in files if file.suffix.lower() in SUFFIXES and not _is_ignored(file.name)):
+        text = f"images outside of the class folders are ignored: {len(outside):,}, such as {outside[0]}"
+        warnings.warn(f"{root}: {text}", stacklevel=2)
     problems += [
         FileProblem("class name that is not UTF-8", name, f"class '{escape_name(name)}' needs another name")
         for name in class_names

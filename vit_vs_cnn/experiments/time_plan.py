@@ -378,8 +378,11 @@ def _started_experiment(experiment: Experiment) -> Experiment | None:
     if not path.exists():
         return None
     started = experiment_from_dict(read_config(path), trusted=False)
-    sources = [replace(data, root=os.path.abspath(data.root)).description for data in (started.data, experiment.data)]
-    if sources[0] != sources[1]:
+    places = [
+        data if data.kind == "synthetic" else replace(data, root=os.path.abspath(data.root))
+        for data in (started.data, experiment.data)
+    ]
+    if places[0].description != places[1].description:
         raise InputError(
             f"{experiment.folder} holds an experiment with other images ({started.data.description}, not "
             f"{experiment.data.description}); give this one a --name"
@@ -416,11 +419,9 @@ def _continue_plan(
         console.print(f"{minutes:g} minutes allow no larger plan")
     sizes = ", ".join(size if isinstance(size, str) else f"{size:,}" for size in protocol.train_sizes)
     seeds = format_count(len(protocol.seeds), "seed")
-    console.print(
-        f"Continuing with the earlier plan: {sizes} images, {seeds}, {protocol.budget.text} each; for a larger plan, "
-        "increase --minutes",
-        soft_wrap=True,
-    )
+    plan = "the earlier plan" if protocol == started.protocol else "your settings in place of those of the earlier plan"
+    text = f"Continuing with {plan}: {sizes} images, {seeds}, {protocol.budget.text} each"
+    console.print(f"{text}; for a larger plan, increase --minutes", soft_wrap=True)
     return same
 
 

@@ -1,5 +1,6 @@
 """Inspection of networks: predictions, maps with a score for each, attention weights, scores of the methods."""
 
+import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,7 +14,7 @@ from torch import Tensor
 
 from vit_vs_cnn.console import format_count
 from vit_vs_cnn.counter_random import derive_seed
-from vit_vs_cnn.data.decoding import InputImage, image_files
+from vit_vs_cnn.data.decoding import InputImage, decode_batches, describe_unreadable, image_files
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.data.listing import ENDINGS
 from vit_vs_cnn.errors import InputError
@@ -413,7 +414,13 @@ def _read_images(words: Sequence[str], trained: TrainedNetwork, count: int, seed
             paths = [paths[number] for number in sorted(_sample(len(paths), count, seed).tolist())]
             source = f"chosen from the named files and folders by seed {seed}"
         files += paths
-    pixels = trained.decode_images([InputImage(escape_name(file), file) for file in files])
+    images = [InputImage(escape_name(file), file) for file in files]
+    decoded = [content for batch in decode_batches(images, trained.image_shape, trained.resize) for _, content in batch]
+    if errors := {number: content for number, content in enumerate(decoded) if isinstance(content, str)}:
+        warnings.warn(describe_unreadable([image.name for image in images], errors), stacklevel=5)
+        source += f" ({len(errors):,} of {len(files):,} could not be read)"
+        files = [file for number, file in enumerate(files) if number not in errors]
+    pixels = torch.stack([content for content in decoded if isinstance(content, Tensor)])
     class_indices = {name: number for number, name in enumerate(trained.class_names)}
     labels = [class_indices.get(file.resolve().parent.name, UNKNOWN) for file in files]
     names = [escape_name(file.name) for file in files]

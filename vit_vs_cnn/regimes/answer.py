@@ -1,5 +1,6 @@
 """Answer of an experiment in words: table of accuracies, recommendation, and effect of more images and training."""
 
+import re
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -31,6 +32,8 @@ MAX_WARNINGS = 3
 _LONGER_BUDGET_FACTOR = 4
 #: Minimum share of the most frequent class at which class weights in the loss are proposed.
 _MIN_IMBALANCED_SHARE = 0.7
+#: Options of a command with their values, which a reader copies.
+_OPTIONS = re.compile(r"--[a-z][\w.]* (?:'[^']*'|\S+)(?: --[a-z][\w.]* (?:'[^']*'|\S+))*")
 #: Width of a line of text in characters, and width of the label before it.
 _LINE_WIDTH, _LABEL_WIDTH = 118, 16
 
@@ -89,16 +92,16 @@ class Answer:
 
 
 def _fill(text: str, label: str = "") -> str:
-    """Wrap a text, after a label with a hanging indent if there is one. Lines are broken at spaces only."""
+    """Wrap a text, after a label with a hanging indent if there is one. Options of a command stay in one line."""
     first = f"{label}:".ljust(_LABEL_WIDTH) if label else ""
     return textwrap.fill(
-        text,
+        _OPTIONS.sub(lambda match: match[0].replace(" ", "\0"), text),
         _LINE_WIDTH,
         initial_indent=first,
         subsequent_indent=" " * len(first),
         break_long_words=False,
         break_on_hyphens=False,
-    )
+    ).replace("\0", " ")
 
 
 def write_answer(analysis: Analysis) -> Answer:
@@ -425,13 +428,20 @@ def _more_training(analysis: Analysis, shown: Sequence[ModelSummary]) -> str:
 
 
 def _longer_budget(analysis: Analysis) -> str:
-    """The options that test a longer budget; empty if the budget is in FLOPs."""
+    """The options that test a longer budget; empty if the budget is in FLOPs.
+
+    The name has the budget: an experiment whose longest budget changes allows no conclusion. With several budgets the
+    options name all of them, as a contender may have settings for each (``by_budget``).
+    """
     trained = [model for model in analysis.models if model.start_kind is not StartKind.LINEAR_PROBE]
     amount, _, unit = trained[0].budget.partition(" ") if trained else ("", "", "")
     if unit not in ("steps", "epochs"):
         return ""
-    factor = _LONGER_BUDGET_FACTOR if len(analysis.budgets) > 1 else 2
-    return f" (--name longer --protocol.budget.{unit} {float(amount.replace(',', '')) * factor:.10g})"
+    amounts = [float(text.partition(" ")[0].replace(",", "")) for text in (*filter(None, analysis.budgets), amount)]
+    amounts[-1] *= _LONGER_BUDGET_FACTOR if len(amounts) > 1 else 2
+    texts = [f"{amount:.10g}" for amount in amounts]
+    value = texts[0] if len(texts) == 1 else f"'[{', '.join(texts)}]'"
+    return f" (--name longer-{texts[-1]} --protocol.budget.{unit} {value})"
 
 
 def describe_comparison(comparison: PairComparison, names: Mapping[str, str] | None = None) -> str:

@@ -321,7 +321,7 @@ def _epoch_caveats(results: Sequence[RunResult]) -> Iterator[Caveat]:
         )
         if all(r.parsed_budget is not None and r.parsed_budget.unit == "steps" for r in scratch):
             steps = float(f"{max(r.cost.steps for r in scratch) * _USUAL_EPOCHS / epochs:.2g}")
-            text += f"; for about {_USUAL_EPOCHS}, use --name longer --protocol.budget.steps {steps:.0f}"
+            text += f"; for about {_USUAL_EPOCHS}, use --name longer-{steps:.0f} --protocol.budget.steps {steps:.0f}"
         yield Caveat(CaveatKind.FEW_EPOCHS, _WEAKENS, f"{text}.")
     repeated = [
         r

@@ -275,8 +275,8 @@ def _duplicate_findings(audit: Audit) -> Iterator[AuditFinding]:
     if audit.leaked:
         tested = sum(sum(audit.counts[split].values()) for split in (("train", "test") if audit.folds else ("test",)))
         description = (
-            f"{audit.leaked:,} of the {tested:,} test images look like a training or validation image, so "
-            "correct predictions of them do not show how a model does on new images"
+            f"{audit.leaked:,} of the {tested:,} test images{' of all folds' * bool(audit.folds)} look like a training "
+            "or validation image, so correct predictions of them do not show how a model does on new images"
         )
         advice = "The report also gives the accuracy without them"
         if audit.source == "folder":

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from vit_vs_cnn.bounds import Bounds, check_numbers
 from vit_vs_cnn.console import format_count
 from vit_vs_cnn.counter_random import derive_seed
-from vit_vs_cnn.data.decoding import InputImage, Resize, decode_batches, parse_input_images
+from vit_vs_cnn.data.decoding import InputImage, Resize, decode_batches, describe_unreadable, parse_input_images
 from vit_vs_cnn.data.images import UNKNOWN, LabelledImages
 from vit_vs_cnn.errors import InputError, MissingImages
 from vit_vs_cnn.files import CommandResult
@@ -91,12 +91,6 @@ class ImagePredictions(CommandResult):
         return [None if index in self.errors else bool(score > 1) for index, score in enumerate(self.ood_scores)]
 
     @property
-    def first_error(self) -> str:
-        """The first unreadable image, and the reason."""
-        index, reason = next(iter(self.errors.items()))
-        return f"{self.names[index]}: {reason}"
-
-    @property
     def columns(self) -> list[str]:
         """Names of the columns of the table."""
         classes = [f"{name}_{rank}" for rank in range(2, self.top + 1) for name in ("class", "probability")]
@@ -144,7 +138,7 @@ class ImagePredictions(CommandResult):
         line = f"{format_count(len(self) - len(self.errors), 'image')}: {class_texts}"
         lines = [line + (f", and {rest} more classes" if rest > 0 else "")]
         if self.errors:
-            lines.append(f"{len(self.errors):,} more could not be read, the first {self.first_error}")
+            lines.append(describe_unreadable(self.names, self.errors))
         held_out = self.held_out
         if self.ood_scores is None:
             lines.append(
@@ -292,9 +286,8 @@ class TrainedNetwork:
                     if score is not None and part.features is not None:
                         scores.append(score.scores(data.images, part.features))
                 report_progress(f"predicting: {len(names):,} images")
-        if not probabilities:
-            more = f", and {len(names) - 1:,} more that cannot be read" * (len(names) > 1)
-            raise InputError(f"{names[0]}: {errors[0]}{more}" if names else "images: there are none")
+        if errors:
+            describe_unreadable(names, errors)  # refuses images of which none could be read
         readable = [index for index in range(len(names)) if index not in errors]
         all_probabilities = np.full((len(names), len(self.class_names)), np.nan)
         all_probabilities[readable] = np.concatenate(probabilities)
@@ -303,10 +296,6 @@ class TrainedNetwork:
             all_scores[readable] = np.concatenate(scores)
         top = min(top, len(self.class_names))
         return ImagePredictions(names, self.class_names, all_probabilities, all_scores, errors, self.held_out, top)
-
-    def decode_images(self, images: list[InputImage]) -> UInt8[Tensor, "count channels rows cols"]:
-        """Images as bytes in the shape of the input. Raises InputError: an image that cannot be read."""
-        return torch.stack([image.decode(self.image_shape, self.resize) for image in images])
 
     def pool(self, root: Path | None = None) -> ExperimentData:
         """Images of the experiment of its run. Nothing is downloaded.
