@@ -59,7 +59,7 @@ def judge(trained: TrainedNetwork, cifar: Path, count: int) -> None:
 
     def predicted(images: Tensor) -> Predictions:
         data = LabelledImages(images, torch.full((len(images),), UNKNOWN), trained.class_names)
-        return predict(trained.network, data, trained.normalise, classifier=classifier)
+        return predict(trained.network, data, trained.normalize, classifier=classifier)
 
     pool, run = trained.pool(), trained.run
     subset, test = pool.draw(run.train_size, run.seed), pool.test(run.seed)

@@ -235,7 +235,7 @@ print(experiment.answer)
 # %%
 vit = vc.load(experiment.folder, "vit")
 with torch.no_grad():
-    _, weights = vit.network(vit.normalise(synthetic.images[:1]), return_attention=True)
+    _, weights = vit.network(vit.normalize(synthetic.images[:1]), return_attention=True)
 
 figure, axes = plt.subplots(1, 1 + len(weights), figsize=(9, 2.2), layout="constrained")
 axes[0].imshow(images[0].permute(1, 2, 0))

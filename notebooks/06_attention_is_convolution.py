@@ -334,7 +334,7 @@ print(f"{(output - F.conv2d(image, kernel, bias, stride=2, padding=1)).abs().max
 
 # %% tags=["solution", "hide-cell"]
 resnet = vc.load(cell)
-pixels = resnet.normalise(resnet.pool().test(resnet.run.seed).images[:100])
+pixels = resnet.normalize(resnet.pool().test(resnet.run.seed).images[:100])
 with torch.no_grad():
     before = resnet.network(pixels).argmax(1)
     for alpha in (8.0, 4.0, 2.0, 1.0):

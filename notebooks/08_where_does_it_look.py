@@ -83,7 +83,7 @@ print(f"test accuracy after {STEPS} steps: ViT {accuracies['vit']:.0%}, ResNet {
 
 # %%
 test = vit.pool().test(vit.run.seed)
-images, pixels = test.images[:CHECKED], vit.normalise(test.images[:CHECKED])
+images, pixels = test.images[:CHECKED], vit.normalize(test.images[:CHECKED])
 with torch.no_grad():
     predictions = {"vit": vit.network(pixels).argmax(1), "resnet": resnet.network(pixels).argmax(1)}
 

@@ -124,7 +124,7 @@ def test_an_explanation_contains_the_map_of_the_method_and_can_be_plotted(vit, s
     image = stored[0].images[7]
     prediction = vit.predict(image)
     found = vit.explain(image, method="relevance")
-    pixels = vit.normalise(image[None])
+    pixels = vit.normalize(image[None])
     expected = saliency_maps(
         vit.network, pixels, "relevance", classes=torch.tensor([prediction.probabilities[0].argmax()])
     )
@@ -201,7 +201,7 @@ def stored(vit):
 
 def test_predict_agrees_with_the_evaluation_on_arrays_and_tensors(vit, stored):
     test, predictions = stored
-    logits = predict(vit.network, test, vit.normalise).logits.double()
+    logits = predict(vit.network, test, vit.normalize).logits.double()
     torch.testing.assert_close(logits.softmax(1).amax(1), predictions.probability, atol=1e-5, rtol=0)
     expected = (logits / vit.held_out.temperature).softmax(1).numpy()
     for images in (test.images, test.images.numpy(), test.images.permute(0, 2, 3, 1).numpy()):

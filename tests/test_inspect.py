@@ -116,7 +116,7 @@ def test_inspected_predictions_and_deletion_scores_equal_those_of_the_network(ex
     shown = select_images(run, ["5", "17", "2"])
     test = run.pool().test(run.run.seed).subset(torch.tensor([5, 17, 2]))
     assert torch.equal(shown.data.images, test.images)
-    pixels = run.normalise(test.images)
+    pixels = run.normalize(test.images)
     found = inspect_network(run, shown, ["rollout", "relevance"], grid_size=(4, 4), target_class=1)
     with torch.no_grad():
         shares = run.network(pixels).softmax(dim=1)
@@ -169,7 +169,7 @@ def test_errors_of_fitted_heads_equal_those_measured_on_layer_outputs(experiment
         if isinstance(module, nn.Conv2d) and module.kernel_size != (1, 1):
             module.register_forward_pre_hook(lambda conv, inputs, name=name: compare(name, conv, *inputs))
     with torch.no_grad():
-        trained.network(trained.normalise(training.images))
+        trained.network(trained.normalize(training.images))
     assert found.heads.outputs == pytest.approx(np.mean(errors), rel=1e-3)
     assert (found.heads.kernel > found.heads.bound + 0.2) == ("head_dim" in options)
 

@@ -63,7 +63,7 @@ def _read_csv(path):
 def test_a_finished_run_has_the_temperature_of_its_validation_images(run, vit):
     temperature = read_result(run / "result.json").scores.temperature
     held = vit.pool().draw(120, 3).validation
-    predictions = predict(vit.network, held, vit.normalise)
+    predictions = predict(vit.network, held, vit.normalize)
     assert temperature == pytest.approx(fit_temperature(predictions.logits, held.labels), rel=1e-3)
     assert vit.held_out.to_dict() == {"temperature": temperature, "validation_images": 30}
 
@@ -88,7 +88,7 @@ def test_score_that_does_not_separate_noise_is_not_offered(vit, monkeypatch):
     classifier = find_classifier(vit.network, 10)
 
     def answers(images):
-        return predict(vit.network, images, vit.normalise, classifier=classifier)
+        return predict(vit.network, images, vit.normalize, classifier=classifier)
 
     assert fit_on_validation(answers, run_images)[1].out_of_distribution is not None
     monkeypatch.setattr(held_out, "unlike_images", lambda _: {"usual": run_images.training.images[:40]})

@@ -40,13 +40,13 @@ def test_linear_form_equals_the_quadratic_one_in_outputs_and_gradients(name, cau
 def test_causal_reference_equals_the_recurrence_of_the_paper():
     queries, keys, values = tensors(7)
     output, weights = linear_attention_reference(queries, keys, values, causal=True)
-    state, normaliser = torch.zeros(BATCH, HEADS, DIM, VALUE_DIM), torch.zeros(BATCH, HEADS, DIM)
+    state, normalizer = torch.zeros(BATCH, HEADS, DIM, VALUE_DIM), torch.zeros(BATCH, HEADS, DIM)
     for token in range(7):
         features = F.elu(keys[:, :, token]) + 1
         state = state + features[..., :, None] * values[:, :, token, None, :]
-        normaliser = normaliser + features
+        normalizer = normalizer + features
         query = F.elu(queries[:, :, token]) + 1
-        expected = (query[..., None, :] @ state)[..., 0, :] / (query * normaliser).sum(-1, keepdim=True)
+        expected = (query[..., None, :] @ state)[..., 0, :] / (query * normalizer).sum(-1, keepdim=True)
         torch.testing.assert_close(output[:, :, token], expected, rtol=0, atol=1e-12)
     assert not weights.triu(1).any()
     torch.testing.assert_close(weights.sum(-1), torch.ones(BATCH, HEADS, 7, dtype=torch.float64))

@@ -128,12 +128,12 @@ def test_qk_norm_is_a_layer_norm_over_head_dim_on_queries_and_keys():
     def heads(projection):
         return projection(inputs).unflatten(-1, (HEADS, HEAD_DIM)).transpose(1, 2)
 
-    def normalise(x, norm):
+    def normalize(x, norm):
         centred = x - x.mean(-1, keepdim=True)
         return centred / (centred.square().mean(-1, keepdim=True) + 1e-6).sqrt() * norm.weight + norm.bias
 
-    queries = normalise(heads(attention.query_projection), attention.query_norm)
-    keys = normalise(heads(attention.key_projection), attention.key_norm)
+    queries = normalize(heads(attention.query_projection), attention.query_norm)
+    keys = normalize(heads(attention.key_projection), attention.key_norm)
     mixed = scaled_dot_product_attention(queries, keys, heads(attention.value_projection))
     expected = attention.output_projection(mixed.transpose(1, 2).flatten(2))
     torch.testing.assert_close(attention(inputs)[0], expected, rtol=0, atol=1e-12)

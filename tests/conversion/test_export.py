@@ -30,8 +30,8 @@ def test_exported_weights_open_as_the_same_network(runs, contender, tmp_path, ca
     before, after = open_network(runs[contender]), open_network(tmp_path / "model.safetensors")
     images = torch.randint(0, 256, (3, 3, 32, 32), dtype=torch.uint8)
     with torch.no_grad():
-        expected = before.network(before.normalise(images))
-        torch.testing.assert_close(after.network(after.normalise(images)), expected, rtol=0, atol=0)
+        expected = before.network(before.normalize(images))
+        torch.testing.assert_close(after.network(after.normalize(images)), expected, rtol=0, atol=0)
     assert (after.class_names, after.run.identity) == (before.class_names, before.run.identity)
     assert isinstance(before.pool().test(before.run.seed), LabelledImages)
     assert main([*command, "--contender", contender]) == 0  # again, into the same folder
@@ -53,7 +53,7 @@ def test_onnx_gives_the_networks_logits_from_pixels(runs, contender, tmp_path, c
     loaded = open_network(runs[contender] / "checkpoints" / "last.ckpt")
     images = torch.randint(0, 256, (7, 3, 32, 32), dtype=torch.uint8)
     with torch.no_grad():
-        expected = loaded.network(loaded.normalise(images))
+        expected = loaded.network(loaded.normalize(images))
     session = runtime.InferenceSession(tmp_path / "model.onnx", providers=["CPUExecutionProvider"])
     (logits,) = session.run(None, {"images": (images.float() / 255).numpy()})
     torch.testing.assert_close(torch.from_numpy(logits), expected, rtol=0, atol=1e-4)

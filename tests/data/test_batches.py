@@ -26,8 +26,8 @@ def _augmenter(config: Augmentation = PLAIN) -> Augmenter:
 def _batches(config: Augmentation = PLAIN, **changes) -> TrainingBatches:
     settings = {"batch_size": 13, "steps": 19, "seed": 5} | changes
     share = {name: settings.pop(name) for name in ("rank", "world_size") if name in settings}
-    normalisation = [0.0, 0.0], [1 / 255, 1 / 255]
-    data = TrainingData(_data(), None, augmentation=config, normalisation=normalisation, **settings)
+    normalization = [0.0, 0.0], [1 / 255, 1 / 255]
+    data = TrainingData(_data(), None, augmentation=config, normalization=normalization, **settings)
     return TrainingBatches(data, **share)
 
 

@@ -63,7 +63,7 @@ def test_timm_gives_one_map_per_block_whose_rows_sum_to_one(options, reads, extr
     maps = attention_maps(model, images())
     torch.testing.assert_close(maps.logits, model(images()), rtol=0.0, atol=1e-10)
     assert [layer.shape for layer in maps.weights] == [(BATCH, 2, 15 + extra, 15 + extra)] * 3
-    rows = attention_rollout(maps.weights, extra_tokens=extra).sum(dim=-1)
+    rows = attention_rollout(maps.weights, num_prefix_tokens=extra).sum(dim=-1)
     torch.testing.assert_close(rows, torch.ones_like(rows), rtol=0.0, atol=1e-12)
     torch.testing.assert_close(maps.query.sum(dim=1), torch.ones(BATCH).double())
     expected = {"class": [1.0] + [0.0] * (14 + extra), "all": [1 / 16] * 16, "mean": [0.0] * extra + [1 / 15] * 15}
@@ -119,10 +119,10 @@ def test_beit_eva_deit_and_relative_position_variants_give_attention_maps(name, 
     model = timm.create_model(name, pretrained=False, num_classes=3, **options)
     given = torch.randn(2, 3, options["img_size"], options["img_size"])
     maps = attention_gradients(model, given)
-    rows = attention_rollout(maps.weights, extra_tokens=maps.extra_tokens).sum(dim=-1)
+    rows = attention_rollout(maps.weights, num_prefix_tokens=maps.num_prefix_tokens).sum(dim=-1)
     torch.testing.assert_close(rows, torch.ones_like(rows))
     assert len(maps.weights) == 2
-    assert rollout_map(maps.weights, query=maps.query, extra_tokens=maps.extra_tokens).shape == (2, 4)
+    assert rollout_map(maps.weights, query=maps.query, num_prefix_tokens=maps.num_prefix_tokens).shape == (2, 4)
 
 
 class Windowed(nn.Module):

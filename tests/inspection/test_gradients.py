@@ -102,8 +102,8 @@ def test_gradient_rollout_and_relevance_agree_with_loops_in_numpy():
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
 def test_gradient_rollout_and_relevance_maps_are_query_rows_of_their_matrices(layout):
     maps = attention_gradients(vit(**layout), images())
-    extra, query = maps.extra_tokens, maps.query.unsqueeze(1)
-    given = {"query": maps.query, "extra_tokens": extra}
+    extra, query = maps.num_prefix_tokens, maps.query.unsqueeze(1)
+    given = {"query": maps.query, "num_prefix_tokens": extra}
     rolled = gradient_rollout(maps.weights, maps.gradients)
     torch.testing.assert_close(rolled.sum(dim=-1), torch.ones(rolled.shape[:2]).double(), **EXACT)
     row = (query @ rolled).squeeze(1)[:, extra:]
@@ -116,10 +116,10 @@ def test_gradient_rollout_and_relevance_maps_are_query_rows_of_their_matrices(la
 def test_relevance_in_half_precision_is_not_rounded_away():
     maps = attention_gradients(vit(pool="class"), images())
     small = [1e-4 * gradient for gradient in maps.gradients]
-    given = {"query": maps.query, "extra_tokens": maps.extra_tokens}
+    given = {"query": maps.query, "num_prefix_tokens": maps.num_prefix_tokens}
     exact = relevance_map(maps.weights, small, **given)
     half = [[layer.bfloat16() for layer in layers] for layers in (maps.weights, small)]
-    rough = relevance_map(*half, query=maps.query.bfloat16(), extra_tokens=maps.extra_tokens).double()
+    rough = relevance_map(*half, query=maps.query.bfloat16(), num_prefix_tokens=maps.num_prefix_tokens).double()
     torch.testing.assert_close(rough, exact, rtol=0.05, atol=1e-3 * exact.max().item())
 
 

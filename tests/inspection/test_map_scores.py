@@ -72,7 +72,7 @@ EDGES = SaliencyMethod("edges", "contrast of the image", "any", False, _contrast
 
 @pytest.fixture(scope="module")
 def table():
-    return score_methods(Template(), _images(), [KNOWS, EDGES], normalise=_scale, grid_size=(3, 5))
+    return score_methods(Template(), _images(), [KNOWS, EDGES], normalize=_scale, grid_size=(3, 5))
 
 
 @pytest.fixture(scope="module")
@@ -152,7 +152,7 @@ def test_the_sanity_score_of_a_map_that_becomes_constant_is_undefined():
 
     flat = SaliencyMethod("flat", "nothing", "any", True, lambda asked: torch.zeros(len(asked.images), 3, 5))
     methods = [SaliencyMethod("broken", "falls flat", "any", True, broken), flat]
-    rows = score_methods(Template(), _images(), methods, normalise=_scale, grid_size=(3, 5)).to_dict("records")
+    rows = score_methods(Template(), _images(), methods, normalize=_scale, grid_size=(3, 5)).to_dict("records")
     fallen, flat, *_ = rows
     assert fallen["sanity_head"] == 1.0 and math.isnan(fallen["sanity_all"])
     assert flat["constant"] == 1.0 and math.isnan(flat["sanity_all"])
@@ -161,11 +161,11 @@ def test_the_sanity_score_of_a_map_that_becomes_constant_is_undefined():
 def test_empty_masks_are_left_out_and_without_masks_deletion_and_insertion_remain():
     images = _images()
     images.masks[:5] = False
-    table = score_methods(Template(), images, [KNOWS], normalise=_scale, grid_size=(3, 5))
+    table = score_methods(Template(), images, [KNOWS], normalize=_scale, grid_size=(3, 5))
     assert measures_of(table) == MEASURES
     assert table["mask_area"][0] == pytest.approx(16 / 240)
     bare = LabelledImages(images.images, images.labels, images.class_names, images.sample_ids)
-    table = score_methods(Template(), bare, [KNOWS], normalise=_scale, grid_size=(3, 5))
+    table = score_methods(Template(), bare, [KNOWS], normalize=_scale, grid_size=(3, 5))
     assert measures_of(table) == DELETION
     assert table["mask_area"].isna().all()
 
@@ -175,7 +175,7 @@ def test_rollout_is_marked_class_agnostic_and_relevance_class_specific(monkeypat
     torch.manual_seed(0)
     network = VisionTransformer(12, 4, embed_dim=22, depth=2, num_heads=2).train()
     images = render_objects(17, image_size=12).images
-    rows = score_methods(network, images, ["rollout", "relevance"], normalise=_scale).to_dict("records")
+    rows = score_methods(network, images, ["rollout", "relevance"], normalize=_scale).to_dict("records")
     assert network.training
     rollout, relevance = rows[:2]
     assert not rollout["class_specific"] and relevance["class_specific"]
@@ -187,7 +187,7 @@ def test_rollout_is_marked_class_agnostic_and_relevance_class_specific(monkeypat
     [({"methods": ["rolout"]}, 'no method "rolout"'), ({"methods": ["rollout"]}, "Template has no attention weights")],
 )
 def test_unknown_and_unavailable_methods_are_refused(change, message):
-    given = {"network": Template(), "images": _images(), "methods": ["random"], "normalise": _scale}
+    given = {"network": Template(), "images": _images(), "methods": ["random"], "normalize": _scale}
     with pytest.raises(InputError, match=message):
         score_methods(**given | change)
 

@@ -27,7 +27,7 @@ def random_weights(layers=LAYERS, batch=BATCH, heads=HEADS, tokens=TOKENS, seed=
 def test_discarding_is_by_row_and_keeps_the_class_token():
     (layer,) = random_weights(layers=1, heads=1)
     layer[..., 0] = 1e-6  # less than all others
-    plain, spared = (attention_rollout([layer], "mean", 0.4, extra_tokens=extra) for extra in (0, 1))
+    plain, spared = (attention_rollout([layer], "mean", 0.4, num_prefix_tokens=extra) for extra in (0, 1))
     assert ((plain == 0).sum(dim=-1) == int(0.4 * (TOKENS - 1))).all()
     assert (spared[:, :, 0] > 0).all()
 
@@ -58,22 +58,22 @@ def numpy_rollout(weights, fusion, ratio, residual, extra):
 @pytest.mark.parametrize("fusion", FUSIONS)
 def test_rollout_agrees_with_loops_in_numpy(fusion, ratio, extra):
     weights = random_weights()
-    result = attention_rollout(weights, fusion, ratio, 0.3, extra_tokens=extra)
+    result = attention_rollout(weights, fusion, ratio, 0.3, num_prefix_tokens=extra)
     torch.testing.assert_close(result, numpy_rollout(weights, fusion, ratio, 0.3, extra), **EXACT)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
 def test_rows_sum_to_one_and_the_map_is_a_row_of_the_matrix_for_every_layout(layout):
     maps, one = (attention_maps(vit(**layout), given) for given in (images(), images()[1:2]))
-    extra = maps.extra_tokens
+    extra = maps.num_prefix_tokens
     for fusion, ratio in (("mean", 0.0), ("max", 0.3), ("min", 0.3)):
-        matrix = attention_rollout(maps.weights, fusion, ratio, extra_tokens=extra)
+        matrix = attention_rollout(maps.weights, fusion, ratio, num_prefix_tokens=extra)
         torch.testing.assert_close(matrix.sum(dim=-1), torch.ones(BATCH, matrix.shape[-1]).double(), **EXACT)
-        alone = attention_rollout(one.weights, fusion, ratio, extra_tokens=extra)
+        alone = attention_rollout(one.weights, fusion, ratio, num_prefix_tokens=extra)
         torch.testing.assert_close(alone, matrix[1:2], **EXACT)
-    matrix = attention_rollout(maps.weights, extra_tokens=extra)
+    matrix = attention_rollout(maps.weights, num_prefix_tokens=extra)
     for query in (maps.query, torch.eye(matrix.shape[-1])[7:8].double()):
-        head = rollout_map(maps.weights, query=query, extra_tokens=extra)
+        head = rollout_map(maps.weights, query=query, num_prefix_tokens=extra)
         torch.testing.assert_close(head, (query[:, None] @ matrix)[:, 0, extra:], **EXACT)
 
 
@@ -85,7 +85,7 @@ def test_rollout_of_windows_extends_by_half_a_window_per_layer(pool):
     maps = attention_maps(model.double().eval(), torch.randn(2, 3, 10, 14).double())
     places = torch.cartesian_prod(torch.arange(rows), torch.arange(cols))
     distance = (places[:, None] - places[None]).abs().amax(dim=-1)
-    extra = maps.extra_tokens  # without the class token, which connects all positions
+    extra = maps.num_prefix_tokens  # without the class token, which connects all positions
     reached = attention_rollout([layer[:, :, extra:, extra:] for layer in maps.weights]) > 0
     assert (reached == (distance <= depth * (3 // 2))).all()
 
@@ -100,7 +100,7 @@ def test_a_row_of_zero_weights_gives_a_row_of_the_identity():
 def test_raw_attention_is_the_query_row_of_the_last_layer():
     weights = random_weights()
     mean = (torch.arange(TOKENS) >= 2).double()[None] / 11
-    result = raw_attention_map(weights, query=mean, extra_tokens=2)
+    result = raw_attention_map(weights, query=mean, num_prefix_tokens=2)
     torch.testing.assert_close(result, weights[-1].mean(dim=1)[:, 2:, 2:].mean(dim=1), **EXACT)
 
 

@@ -10,7 +10,7 @@ from vit_vs_cnn.models.resnet import BasicBlock, PaddingShortcut
 BATCH, CLASSES = 2, 7
 
 
-def randomise(model):
+def randomize(model):
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter) / 10)
@@ -18,7 +18,7 @@ def randomise(model):
 
 
 def test_resnet18_equals_timms_with_a_small_stem_and_the_same_weights():
-    ours = randomise(ResNet(18, width=64, num_classes=CLASSES).double())
+    ours = randomize(ResNet(18, width=64, num_classes=CLASSES).double())
     theirs = TimmResNet(TimmBasicBlock, (2, 2, 2, 2), num_classes=CLASSES).double()
     theirs.conv1 = torch.nn.Conv2d(3, 64, 3, padding=1, bias=False, dtype=torch.float64)
     theirs.maxpool = torch.nn.Identity()
@@ -43,14 +43,14 @@ def test_padding_shortcut_subsamples_pixels_and_pads_channels():
 @pytest.mark.parametrize(("in_channels", "stride"), [(8, 1), (4, 2)])
 @pytest.mark.parametrize("projection", [True, False])
 def test_block_is_the_papers_equation(in_channels, stride, projection):
-    block = randomise(BasicBlock(in_channels, 8, stride, projection).double())
+    block = randomize(BasicBlock(in_channels, 8, stride, projection).double())
     images = torch.randn(BATCH, in_channels, 6, 10, dtype=torch.float64)
 
-    def normalise(x, norm):
+    def normalize(x, norm):
         return F.batch_norm(x, None, None, norm.weight, norm.bias, training=True)
 
-    hidden = normalise(F.conv2d(images, block.conv1.weight, stride=stride, padding=1), block.norm1).relu()
-    branch = normalise(F.conv2d(hidden, block.conv2.weight, padding=1), block.norm2)
+    hidden = normalize(F.conv2d(images, block.conv1.weight, stride=stride, padding=1), block.norm1).relu()
+    branch = normalize(F.conv2d(hidden, block.conv2.weight, padding=1), block.norm2)
     shortcut = images if block.shortcut is None else block.shortcut(images)
     torch.testing.assert_close(block(images), (branch + shortcut).relu(), rtol=0, atol=1e-12)
 

@@ -28,7 +28,7 @@ def test_a_loaded_network_gives_the_logits_of_the_result(trained_once, contender
     config = timm.data.resolve_data_config(model=loaded.network)
     assert (config["input_size"], config["crop_pct"], config["crop_mode"]) == (loaded.image_shape, 1.0, "center")
     assert (config["mean"], config["std"]) == (tuple(loaded.about.mean), tuple(loaded.about.std))
-    predictions = predict(loaded.network, ExperimentData(tiny_experiment(trained_once).data).test(0), loaded.normalise)
+    predictions = predict(loaded.network, ExperimentData(tiny_experiment(trained_once).data).test(0), loaded.normalize)
     stored = Predictions.load(run / "predictions.npz")
     torch.testing.assert_close(predictions.label_log_probability, stored.label_log_probability, atol=1e-6, rtol=1e-5)
     assert torch.equal(predictions.classes, stored.classes)

@@ -154,7 +154,7 @@ def test_a_plain_lightning_trainer_trains_tests_saves_and_loads_the_classifier(t
         open_network(path)
     again = Classifier.load_from_checkpoint(path, network=_network(), weights_only=True)
     assert again.ema_half_life == 0.5
-    images = data.augmenter.normalise(data.training.images)
+    images = data.augmenter.normalize(data.training.images)
     torch.testing.assert_close(again.eval()(images).softmax(1), probabilities, rtol=1e-5, atol=1e-6)
 
 

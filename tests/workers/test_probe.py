@@ -53,7 +53,7 @@ def test_an_opened_probe_gives_the_recorded_predictions(probed):
     experiment, _ = probed
     opened = open_network(experiment.folder, contender="vit")
     test = ExperimentData(experiment.data).test(0)
-    again = predict(opened.network, test, opened.normalise)
+    again = predict(opened.network, test, opened.normalize)
     stored = Predictions.load(opened.run.predictions)
     torch.testing.assert_close(again.probability, stored.probability, rtol=1e-3, atol=1e-3)
     assert torch.equal(again.correct, stored.correct)

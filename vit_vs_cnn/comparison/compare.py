@@ -283,7 +283,7 @@ def _calibration(entry: TestedEntry, report_progress: Callable[[str], None]) -> 
     report_progress(f"calibration: {entry.name}")
     predictions, trained, held_out = entry.predictions, entry.trained, entry.trained.held_out
     if predictions.computed_logits is None:
-        predictions = predict(trained.network, entry.test, trained.normalise, what=entry.name)
+        predictions = predict(trained.network, entry.test, trained.normalize, what=entry.name)
     scores = [calibration_scores(predictions.logits, predictions.labels)]
     if held_out.temperature is None:
         return scores

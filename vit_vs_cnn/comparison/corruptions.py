@@ -245,7 +245,7 @@ def _correct_answers(groups: Mapping[str, Sequence[ComparisonEntry]], images: La
     results = {}
     for name, members in groups.items():
         trained = [member.trained for member in members]
-        tested = [predict(one.network, images, one.normalise, what=one.name) for one in trained]
+        tested = [predict(one.network, images, one.normalize, what=one.name) for one in trained]
         results[name] = np.stack([predictions.correct.numpy() for predictions in tested])
     return results
 

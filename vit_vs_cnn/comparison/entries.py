@@ -88,7 +88,7 @@ def predict_once(entry: ComparisonEntry) -> TestedEntry:
     if predictions is None:
         label = f"{entry.name} (compare)"
         predictions, _ = evaluate_once(
-            lambda images: predict(trained.network, images, trained.normalise, what=label),
+            lambda images: predict(trained.network, images, trained.normalize, what=label),
             entry.test,
             entry.log,
             weights=weights,

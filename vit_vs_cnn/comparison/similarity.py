@@ -99,7 +99,7 @@ def compare_similarity(
         grams = {}
         for name, network in networks.items():
             device = next(network.network.parameters()).device
-            features = compute_features(network.network, network.normalise(images.to(device)), layers[name])
+            features = compute_features(network.network, network.normalize(images.to(device)), layers[name])
             grams[name] = torch.stack([gram_matrix(layer).cpu() for layer in features.values()])
         for (a, b), cka in sums.items():
             cka.update(grams[a], grams[b])
@@ -115,7 +115,7 @@ def _layers_with_features(entry: ComparisonEntry, test: LabelledImages) -> list[
     trained = entry.trained
     device = next(trained.network.parameters()).device
     names = layer_names(trained.network)
-    return list(compute_features(trained.network, trained.normalise(test.images[:2].to(device)), names))
+    return list(compute_features(trained.network, trained.normalize(test.images[:2].to(device)), names))
 
 
 def layer_names(network: nn.Module, prefix: str = "") -> list[str]:

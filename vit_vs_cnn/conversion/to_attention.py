@@ -100,8 +100,8 @@ def convert_to_attention(
     if options.get("num_heads") is not None and training is not None:
         errors = _fit_to_outputs(converted, trained, training)
     metadata = trained.metadata | {"model": model, "converted_from": hash_weights(trained.network)}
-    normalise = trained.normalise
-    before, after = (predict(network, images, normalise).logits for network in (trained.network, converted))
+    normalize = trained.normalize
+    before, after = (predict(network, images, normalize).logits for network in (trained.network, converted))
     write_checkpoint(output, metadata, converted)
     return AttentionConversion(
         path=output,
@@ -118,7 +118,7 @@ def convert_to_attention(
 def _fit_to_outputs(converted: nn.Module, trained: TrainedNetwork, training: LabelledImages) -> HeadErrors:
     """Fit the heads of each layer to its outputs on training images, then adjust the batch norms."""
     chosen = training.subset(torch.arange(min(len(training), CALIBRATION_IMAGES)))
-    batches = [trained.normalise(images) for images in chosen.batches(CALIBRATION_BATCH)]
+    batches = [trained.normalize(images) for images in chosen.batches(CALIBRATION_BATCH)]
     layers = {
         name.removeprefix("network."): layer
         for name, layer in converted.named_modules()
@@ -192,7 +192,7 @@ def _second_moments(
 
 @torch.no_grad()
 def _exact_difference(trained: TrainedNetwork, converted: nn.Module, images: LabelledImages) -> float:
-    exact = trained.normalise(images.images[:EXACT_IMAGES]).double()
+    exact = trained.normalize(images.images[:EXACT_IMAGES]).double()
     # Converted again from float64 weights, as the weights in the checkpoint are rounded to float32.
     before, after = copy.deepcopy(trained.network).double(), copy.deepcopy(converted).double()
     start_from(after, before, location=f"checkpoint {trained.path}")

@@ -134,7 +134,7 @@ class EvaluationBatches:
 
     def __iter__(self) -> Iterator[Batch]:
         for images, labels in zip(self.data.batches(self.batch_size), self.labels.split(self.batch_size), strict=True):
-            yield self.augmenter.normalise(images.to(labels.device)), labels
+            yield self.augmenter.normalize(images.to(labels.device)), labels
 
 
 def _to_device_if_it_fits(data: LabelledImages, device: torch.device) -> LabelledImages:
@@ -163,7 +163,7 @@ class TrainingData(lightning.LightningDataModule):
         accumulate: batches of one step.
         seed: seed of the order of the images and of their augmentation.
         channels_last: whether images are in torch's ``channels_last`` memory format.
-        normalisation: mean and standard deviation of each channel, in [0, 1], in place of the measured ones.
+        normalization: mean and standard deviation of each channel, in [0, 1], in place of the measured ones.
 
         transform: custom transform of the bytes of the training images.
 
@@ -182,7 +182,7 @@ class TrainingData(lightning.LightningDataModule):
         accumulate: int = 1,
         seed: int = 0,
         channels_last: bool = False,
-        normalisation: tuple[Sequence[float], Sequence[float]] | None = None,
+        normalization: tuple[Sequence[float], Sequence[float]] | None = None,
         transform: CustomTransform | None = None,
     ) -> None:
         super().__init__()
@@ -196,8 +196,8 @@ class TrainingData(lightning.LightningDataModule):
         self.batches = steps * accumulate
         self.seed = seed
         self.channels_last = channels_last
-        measured = channel_statistics(training.batches()) if normalisation is None else ()
-        self.mean, self.std = (list(values) for values in normalisation or (values.tolist() for values in measured))
+        measured = channel_statistics(training.batches()) if normalization is None else ()
+        self.mean, self.std = (list(values) for values in normalization or (values.tolist() for values in measured))
         self.augmenter = Augmenter(
             augmentation or Augmentation(),
             mean=self.mean,

@@ -311,17 +311,17 @@ def decode_batches(
             yield list(zip(batch, pool.map(read, batch), strict=True))
 
 
-def describe_unreadable(names: Sequence[str], errors: Mapping[int, str]) -> str:
-    """The number of images that could not be read, and the first of them with the reason.
+def check_any_readable(names: Sequence[str], errors: Mapping[int, str]) -> None:
+    """Raises InputError: none of the images could be read."""
+    if errors and len(errors) == len(names):
+        more = f", and {len(errors) - 1:,} more that cannot be read" * (len(errors) > 1)
+        raise InputError(f"{names[0]}: {errors[0]}{more}")
 
-    Raises:
-        InputError: none could be read.
-    """
-    (index, reason), count = next(iter(errors.items())), len(errors)
-    if count == len(names):
-        more = f", and {count - 1:,} more that cannot be read" * (count > 1)
-        raise InputError(f"{names[index]}: {reason}{more}")
-    return f"{count:,} of {len(names):,} images could not be read, the first {names[index]}: {reason}"
+
+def describe_unreadable(names: Sequence[str], errors: Mapping[int, str]) -> str:
+    """The number of images that could not be read, and the first of them with the reason."""
+    index, reason = next(iter(errors.items()))
+    return f"{len(errors):,} of {len(names):,} images could not be read, the first {names[index]}: {reason}"
 
 
 def parse_input_images(value: Any, *, channels: int) -> list[InputImage]:

@@ -86,7 +86,7 @@ class AttentionMaps:
     weights: list[Float[Tensor, "batch heads tokens tokens"]]
     query: Float[Tensor, "batch tokens"]
     grid_size: tuple[int, int]
-    extra_tokens: int
+    num_prefix_tokens: int
     gradients: list[Float[Tensor, "batch heads tokens tokens"]] | None = None
 
     def to_grid(self, patches: Float[Tensor, "batch patches"]) -> Float[Tensor, "batch rows cols"]:
@@ -182,16 +182,16 @@ def _compute_maps(network: nn.Module, images: Tensor, verify: bool, average_head
             logits, weights, pooled = _recorded_weights(network, images, average_heads)
             if verify:
                 _compare_logits(network, images, logits)
-    grid_size, extra_tokens = token_grid(network, (images.shape[2], images.shape[3]))
-    tokens = extra_tokens + grid_size[0] * grid_size[1]
+    grid_size, num_prefix_tokens = token_grid(network, (images.shape[2], images.shape[3]))
+    tokens = num_prefix_tokens + grid_size[0] * grid_size[1]
     if not weights or any((layer.shape[0], *layer.shape[2:]) != (len(images), tokens, tokens) for layer in weights):
         shapes = sorted({tuple(layer.shape) for layer in weights})
         raise InputError(
             f"{type(network).__name__} has attention of shapes {shapes} (batch, heads, queries, keys); needed in every "
             f"layer: from all to all of {tokens} tokens for each of {len(images)} images"
         )
-    query = _query(network, weights[0], extra_tokens, pooled)
-    return AttentionMaps(logits, weights, query, grid_size, extra_tokens)
+    query = _query(network, weights[0], num_prefix_tokens, pooled)
+    return AttentionMaps(logits, weights, query, grid_size, num_prefix_tokens)
 
 
 def _uncompiled(network: nn.Module) -> nn.Module:
@@ -253,19 +253,21 @@ def _compare_logits(network: nn.Module, images: Tensor, logits: Tensor) -> None:
 
 
 def _query(
-    network: nn.Module, weights: Tensor, extra_tokens: int, pooled: Sequence[Tensor]
+    network: nn.Module, weights: Tensor, num_prefix_tokens: int, pooled: Sequence[Tensor]
 ) -> Float[Tensor, "batch tokens"]:
     """Weight of each token in the pooled features, for each image."""
     batch, _, _, tokens = weights.shape
     if (kind := _pooled_tokens(network)) != "attention":
         query = weights.new_zeros(tokens)
-        pooled_slice = {"class": slice(1), "two": slice(2), "all": slice(None)}.get(kind, slice(extra_tokens, None))
+        pooled_slice = {"class": slice(1), "two": slice(2), "all": slice(None)}.get(
+            kind, slice(num_prefix_tokens, None)
+        )
         query[pooled_slice] = 1 / len(query[pooled_slice])
         return query.expand(batch, -1)
-    if len(pooled) != 1 or pooled[0].shape[-1] not in (tokens, tokens - extra_tokens):
+    if len(pooled) != 1 or pooled[0].shape[-1] not in (tokens, tokens - num_prefix_tokens):
         shapes = [tuple(layer.shape) for layer in pooled]
         raise InputError(
             f"{type(network).__name__} pools by attention of shapes {shapes}; "
-            f"needed: one, over all {tokens} tokens or the {tokens - extra_tokens} patches"
+            f"needed: one, over all {tokens} tokens or the {tokens - num_prefix_tokens} patches"
         )
     return F.pad(pooled[0].mean(dim=(1, 2)), (tokens - pooled[0].shape[-1], 0))

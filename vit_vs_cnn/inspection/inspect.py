@@ -14,7 +14,7 @@ from torch import Tensor
 
 from vit_vs_cnn.console import format_count
 from vit_vs_cnn.counter_random import derive_seed
-from vit_vs_cnn.data.decoding import InputImage, decode_batches, describe_unreadable, image_files
+from vit_vs_cnn.data.decoding import InputImage, check_any_readable, decode_batches, describe_unreadable, image_files
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.data.listing import ENDINGS
 from vit_vs_cnn.errors import InputError
@@ -241,8 +241,8 @@ def inspect_network(
 
 def images_for(trained: TrainedNetwork, images: UInt8[Tensor, "batch channels rows cols"]) -> Images:
     """Images as the network takes them, on its device."""
-    normalised = trained.normalise(images)
-    return normalised.to(next(trained.network.parameters(), normalised).device)
+    normalized = trained.normalize(images)
+    return normalized.to(next(trained.network.parameters(), normalized).device)
 
 
 def read_attention(network: TrainedNetwork, pixels: Tensor) -> tuple[AttentionMaps | None, str | None]:
@@ -274,7 +274,7 @@ def score_networks(
             network.network,
             images.data,
             [name for name in names if name not in errors],
-            normalise=lambda of, network=network: images_for(network, of),
+            normalize=lambda of, network=network: images_for(network, of),
             grid_size=grid_size,
             seed=seed,
             report_progress=report_progress,
@@ -416,7 +416,9 @@ def _read_images(words: Sequence[str], trained: TrainedNetwork, count: int, seed
         files += paths
     images = [InputImage(escape_name(file), file) for file in files]
     decoded = [content for batch in decode_batches(images, trained.image_shape, trained.resize) for _, content in batch]
-    if errors := {number: content for number, content in enumerate(decoded) if isinstance(content, str)}:
+    errors = {number: content for number, content in enumerate(decoded) if isinstance(content, str)}
+    check_any_readable([image.name for image in images], errors)
+    if errors:
         warnings.warn(describe_unreadable([image.name for image in images], errors), stacklevel=5)
         source += f" ({len(errors):,} of {len(files):,} could not be read)"
         files = [file for number, file in enumerate(files) if number not in errors]

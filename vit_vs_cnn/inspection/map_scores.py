@@ -61,7 +61,7 @@ def score_methods(
     images: LabelledImages,
     methods: Sequence[str | SaliencyMethod],
     *,
-    normalise: Callable[[UInt8[Tensor, "batch channels rows cols"]], Images],
+    normalize: Callable[[UInt8[Tensor, "batch channels rows cols"]], Images],
     grid_size: tuple[int, int] | None = None,
     seed: int = 0,
     report_progress: Callable[[str], None] = lambda _: None,
@@ -75,7 +75,7 @@ def score_methods(
 
     Arguments:
         images: bytes; images with an empty mask are left out of the agreement with masks.
-        normalise: from bytes to what the network takes, such as ``Augmenter.normalise``.
+        normalize: from bytes to what the network takes, such as ``Augmenter.normalize``.
         grid_size: (rows, cols) of the tokens that are deleted. Default: the network's own, or (8, 8) for one without.
             Networks that are compared need the same.
 
@@ -102,8 +102,8 @@ def score_methods(
         for number, (part, mask) in enumerate(zip(parts, masks, strict=True)):
             done = number * BATCH_SIZE
             report_progress(f"scoring maps: {done:,} of {len(images):,} images by {len(chosen_methods)} methods")
-            rows.append(_score_batch(network, normalise(part), mask, chosen_methods, grid_size))
-        batches = [normalise(part) for part in images.images[:MAX_RANDOMIZATION_IMAGES].split(BATCH_SIZE)]
+            rows.append(_score_batch(network, normalize(part), mask, chosen_methods, grid_size))
+        batches = [normalize(part) for part in images.images[:MAX_RANDOMIZATION_IMAGES].split(BATCH_SIZE)]
         stages = weight_randomization_test(network, batches, chosen_methods, seed=seed, report_progress=report_progress)
     values = {name: np.concatenate([row[name] for row in rows]) for name in rows[0]}
     return adjust_scores(

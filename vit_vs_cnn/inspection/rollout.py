@@ -25,7 +25,7 @@ def attention_rollout(
     discard_ratio: float = 0.0,
     residual: float = 0.5,
     *,
-    extra_tokens: int = 0,
+    num_prefix_tokens: int = 0,
 ) -> Matrices:
     """Share of each input token in each token after the last layer; rows sum to one.
 
@@ -43,38 +43,40 @@ def attention_rollout(
         discard_ratio: fraction of each row's entries that is set to zero, the smallest first. The diagonal and the
             columns of the extra tokens are neither counted nor changed.
         residual: share of the residual connection, 0 to 1.
-        extra_tokens: number of tokens before the patches, such as the class token; used for discarding alone.
+        num_prefix_tokens: number of tokens before the patches, such as the class token; used for discarding alone.
 
     Raises:
         InputError: weights are missing, their shapes differ, or an option is outside its range.
     """
     check_weights(weights)
-    fused = _fuse_heads(weights, head_fusion, discard_ratio, extra_tokens)
+    fused = _fuse_heads(weights, head_fusion, discard_ratio, num_prefix_tokens)
     identity = torch.eye(weights[0].shape[-1]).to(weights[0]).expand(len(weights[0]), -1, -1)
     return propagate_rows(identity, residual, fused)
 
 
-def rollout_map(weights: Sequence[Weights], *, query: Query, extra_tokens: int = 0) -> Float[Tensor, "batch patches"]:
+def rollout_map(
+    weights: Sequence[Weights], *, query: Query, num_prefix_tokens: int = 0
+) -> Float[Tensor, "batch patches"]:
     """One row of ``attention_rollout`` with its defaults, or one mix of its rows, over the patches.
 
     ``r^T = q^T M_L ... M_1``, multiplied from the left: O(N^2) per layer, not O(N^3).
 
     Arguments:
         query: q, the share of each token, for each image or for all.
-        weights, extra_tokens: see ``attention_rollout``.
+        weights, num_prefix_tokens: see ``attention_rollout``.
 
     Raises:
         InputError: as ``attention_rollout``.
     """
-    fused = _fuse_heads(weights, "mean", 0.0, extra_tokens)
-    return propagate_rows(_query_row(query, weights), 0.5, fused)[:, 0, extra_tokens:]
+    fused = _fuse_heads(weights, "mean", 0.0, num_prefix_tokens)
+    return propagate_rows(_query_row(query, weights), 0.5, fused)[:, 0, num_prefix_tokens:]
 
 
 def raw_attention_map(
-    weights: Sequence[Weights], *, query: Query, extra_tokens: int = 0
+    weights: Sequence[Weights], *, query: Query, num_prefix_tokens: int = 0
 ) -> Float[Tensor, "batch patches"]:
     """Attention of the last layer alone: ``q^T F(A_L)`` over the patches."""
-    return propagate_rows(_query_row(query, weights), 0.0, [weights[-1].mean(dim=1)])[:, 0, extra_tokens:]
+    return propagate_rows(_query_row(query, weights), 0.0, [weights[-1].mean(dim=1)])[:, 0, num_prefix_tokens:]
 
 
 def positive_attention(weights: Weights, gradients: Weights) -> Matrices:
@@ -91,7 +93,7 @@ def gradient_rollout_map(
     *,
     query: Query,
     residual: float = 0.5,
-    extra_tokens: int = 0,
+    num_prefix_tokens: int = 0,
 ) -> Float[Tensor, "batch patches"]:
     """Rollout of the attention that raises a class's logit: ``q^T R`` over the patches, as in ``rollout_map``.
 
@@ -105,11 +107,11 @@ def gradient_rollout_map(
         gradients: of the class's logit with respect to each of the weights, in the same order.
     """
     layers = map(positive_attention, reversed(weights), reversed(gradients))
-    return propagate_rows(_query_row(query, weights), residual, layers)[:, 0, extra_tokens:]
+    return propagate_rows(_query_row(query, weights), residual, layers)[:, 0, num_prefix_tokens:]
 
 
 def relevance_map(
-    weights: Sequence[Weights], gradients: Sequence[Weights], *, query: Query, extra_tokens: int = 0
+    weights: Sequence[Weights], gradients: Sequence[Weights], *, query: Query, num_prefix_tokens: int = 0
 ) -> Float[Tensor, "batch patches"]:
     """Relevance of the patches for a class: ``q^T (R - I)``, as in ``rollout_map``.
 
@@ -124,7 +126,7 @@ def relevance_map(
     added = torch.zeros_like(row)  # without the row itself, beside which half precision would lose it
     for layer, gradient in zip(reversed(weights), reversed(gradients), strict=True):
         added = added + torch.bmm(row + added, positive_attention(layer, gradient))
-    return added[:, 0, extra_tokens:]
+    return added[:, 0, num_prefix_tokens:]
 
 
 def propagate_rows(rows: Rows, residual: float, fused: Iterable[Matrices]) -> Rows:
@@ -172,7 +174,7 @@ def check_weights(weights: object) -> None:
 
 
 def _fuse_heads(
-    weights: Sequence[Weights], head_fusion: str, discard_ratio: float, extra_tokens: int
+    weights: Sequence[Weights], head_fusion: str, discard_ratio: float, num_prefix_tokens: int
 ) -> Iterator[Matrices]:
     """The fused heads of each layer, the last layer first, one layer at a time; rows are not normalized."""
     if not 0.0 <= discard_ratio < 1.0:
@@ -184,7 +186,7 @@ def _fuse_heads(
         fused = fusions[head_fusion](layer, dim=1)
         if discard_ratio:
             protected = torch.eye(fused.shape[-1], dtype=torch.bool, device=fused.device)
-            protected[:, :extra_tokens] = True
+            protected[:, :num_prefix_tokens] = True
             count = (discard_ratio * (~protected).sum(dim=-1)).long()  # of each row
             order = fused.masked_fill(protected, torch.inf).argsort(dim=-1, stable=True)
             ranks = order.argsort(dim=-1)

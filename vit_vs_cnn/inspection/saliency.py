@@ -140,7 +140,7 @@ def descending_ranks(
 def _of_attention(function: Callable[..., Float[Tensor, "batch patches"]]) -> Callable[[SaliencyRequest], Maps]:
     def compute(request: SaliencyRequest) -> Maps:
         maps = attention_maps(request.network, request.images, average_heads=True, verify=request.verify)
-        return maps.to_grid(function(maps.weights, query=maps.query, extra_tokens=maps.extra_tokens))
+        return maps.to_grid(function(maps.weights, query=maps.query, num_prefix_tokens=maps.num_prefix_tokens))
 
     return compute
 
@@ -148,7 +148,9 @@ def _of_attention(function: Callable[..., Float[Tensor, "batch patches"]]) -> Ca
 def _of_gradients(function: Callable[..., Float[Tensor, "batch patches"]]) -> Callable[[SaliencyRequest], Maps]:
     def compute(request: SaliencyRequest) -> Maps:
         maps = attention_gradients(request.network, request.images, request.classes, verify=request.verify)
-        return maps.to_grid(function(maps.weights, maps.gradients, query=maps.query, extra_tokens=maps.extra_tokens))
+        return maps.to_grid(
+            function(maps.weights, maps.gradients, query=maps.query, num_prefix_tokens=maps.num_prefix_tokens)
+        )
 
     return compute
 

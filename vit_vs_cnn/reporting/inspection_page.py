@@ -242,7 +242,7 @@ def _network_data(
         same = bool((query == query[:1]).all())  # then the pooled tokens are stored once
         weights = {
             "grid": list(attention.grid_size),
-            "extra": attention.extra_tokens,
+            "extra": attention.num_prefix_tokens,
             "heads": [layer.shape[1] for layer in attention.weights],
             "query": [[round(share, 7) for share in row] for row in (query[:1] if same else query).tolist()],
         }

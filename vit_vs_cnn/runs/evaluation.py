@@ -24,7 +24,7 @@ from vit_vs_cnn.runs.record import LABEL_ARRAYS, UNREADABLE_FILE_ERRORS, open_ar
 from vit_vs_cnn.runs.run import Run
 from vit_vs_cnn.runs.test_set_log import TestSetLog
 
-Normalise = Callable[[UInt8[Tensor, "batch channels rows cols"]], Float[Tensor, "batch channels rows cols"]]
+Normalize = Callable[[UInt8[Tensor, "batch channels rows cols"]], Float[Tensor, "batch channels rows cols"]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,7 +173,7 @@ def check_finite(logits: Float[Tensor, "count classes"], what: str) -> None:
 def predict(
     network: nn.Module,
     data: LabelledImages,
-    normalise: Normalise,
+    normalize: Normalize,
     *,
     what: str = "the network",
     batch_size: int = 500,
@@ -189,7 +189,7 @@ def predict(
     """
     device = next(network.parameters()).device
     with evaluation_mode(network):
-        batches = (normalise(images.to(device)) for images in data.batches(batch_size))
+        batches = (normalize(images.to(device)) for images in data.batches(batch_size))
         if classifier is None:
             results = [(network(images),) for images in batches]
         else:

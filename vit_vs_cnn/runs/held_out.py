@@ -18,7 +18,7 @@ from vit_vs_cnn.errors import DamagedFile, InputError
 from vit_vs_cnn.files import atomic_write, read_mapping
 from vit_vs_cnn.models.features import find_classifier, logits_and_features
 from vit_vs_cnn.models.recording import evaluation_mode
-from vit_vs_cnn.runs.evaluation import MIN_VALIDATION_IMAGES, Normalise, Predictions, fit_temperature, hash_weights
+from vit_vs_cnn.runs.evaluation import MIN_VALIDATION_IMAGES, Normalize, Predictions, fit_temperature, hash_weights
 from vit_vs_cnn.runs.experiment_data import RunImages
 from vit_vs_cnn.runs.record import UNREADABLE_FILE_ERRORS, open_arrays
 from vit_vs_cnn.runs.result import read_result
@@ -250,14 +250,14 @@ def _fit_score(
     return score
 
 
-def find_called_classifier(network: nn.Module, images: LabelledImages, normalise: Normalise) -> nn.Linear | None:
+def find_called_classifier(network: nn.Module, images: LabelledImages, normalize: Normalize) -> nn.Linear | None:
     """The last linear layer of a network; None if the network does not call it, or if there are no images."""
     if not len(images) or (classifier := find_classifier(network, images.num_classes)) is None:
         return None
     device = next(network.parameters()).device
     try:
         with torch.no_grad(), evaluation_mode(network):
-            logits_and_features(network, normalise(images.images[:1].to(device)), classifier)
+            logits_and_features(network, normalize(images.images[:1].to(device)), classifier)
     except InputError:
         return None
     return classifier

@@ -17,7 +17,14 @@ from torch import Tensor, nn
 from vit_vs_cnn.bounds import Bounds, check_numbers
 from vit_vs_cnn.console import format_count
 from vit_vs_cnn.counter_random import derive_seed
-from vit_vs_cnn.data.decoding import InputImage, Resize, decode_batches, describe_unreadable, parse_input_images
+from vit_vs_cnn.data.decoding import (
+    InputImage,
+    Resize,
+    check_any_readable,
+    decode_batches,
+    describe_unreadable,
+    parse_input_images,
+)
 from vit_vs_cnn.data.images import UNKNOWN, LabelledImages
 from vit_vs_cnn.errors import InputError, MissingImages
 from vit_vs_cnn.files import CommandResult
@@ -231,7 +238,7 @@ class TrainedNetwork:
         folder = self.path.parent
         return folder.parent if folder.name == "checkpoints" else folder
 
-    def normalise(self, images: UInt8[Tensor, "batch channels rows cols"]) -> Float[Tensor, "batch channels rows cols"]:
+    def normalize(self, images: UInt8[Tensor, "batch channels rows cols"]) -> Float[Tensor, "batch channels rows cols"]:
         """Input of the network from bytes: ``(x / 255 - mean) / std``."""
         moments = (self.about.mean, self.about.std)
         mean, std = (torch.tensor(values, device=images.device)[:, None, None] for values in moments)
@@ -281,13 +288,12 @@ class TrainedNetwork:
                 names += [image.name for image, _ in batch]
                 if decoded := [pixels for _, pixels in batch if isinstance(pixels, Tensor)]:
                     data = LabelledImages(torch.stack(decoded), torch.full((len(decoded),), UNKNOWN), self.class_names)
-                    part = predict(self.network, data, self.normalise, what=self.name, classifier=classifier)
+                    part = predict(self.network, data, self.normalize, what=self.name, classifier=classifier)
                     probabilities.append((part.logits.double() / temperature).softmax(1).numpy())
                     if score is not None and part.features is not None:
                         scores.append(score.scores(data.images, part.features))
                 report_progress(f"predicting: {len(names):,} images")
-        if errors:
-            describe_unreadable(names, errors)  # refuses images of which none could be read
+        check_any_readable(names, errors)
         readable = [index for index in range(len(names)) if index not in errors]
         all_probabilities = np.full((len(names), len(self.class_names)), np.nan)
         all_probabilities[readable] = np.concatenate(probabilities)

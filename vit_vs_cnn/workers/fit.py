@@ -126,7 +126,7 @@ def fit(prepared: PreparedRun, services: Sequence[Logger], console: Console) -> 
         accumulate=experiment.trainer.get("accumulate_grad_batches", 1),
         seed=derive_seed(run.seed, "batches"),
         channels_last=is_channels_last,
-        normalisation=prepared.pretrained and prepared.pretrained.moments,
+        normalization=prepared.pretrained and prepared.pretrained.moments,
         transform=make_transform(experiment.augmentation(recipe), trust=experiment.trusted),
     )
     module = Classifier(
@@ -221,8 +221,8 @@ def fit(prepared: PreparedRun, services: Sequence[Logger], console: Console) -> 
         precision=str(trainer.precision),
         planned_steps=prepared.steps,
     )
-    normalise = data.augmenter.normalise
-    classifier = find_called_classifier(trained, images.validation, normalise)
+    normalize = data.augmenter.normalize
+    classifier = find_called_classifier(trained, images.validation, normalize)
     return FittedNetwork(
-        trained, partial(predict, trained, normalise=normalise, what=run.name, classifier=classifier), cost
+        trained, partial(predict, trained, normalize=normalize, what=run.name, classifier=classifier), cost
     )

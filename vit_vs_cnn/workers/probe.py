@@ -22,7 +22,7 @@ from vit_vs_cnn.files import atomic_write, remove_partials
 from vit_vs_cnn.models.cost import count_parameters
 from vit_vs_cnn.models.features import find_classifier, logits_and_features
 from vit_vs_cnn.models.recording import evaluation_mode
-from vit_vs_cnn.runs.evaluation import Normalise, Predictions, check_finite, hash_tensors
+from vit_vs_cnn.runs.evaluation import Normalize, Predictions, check_finite, hash_tensors
 from vit_vs_cnn.runs.preparation import PreparedRun
 from vit_vs_cnn.runs.record import UNREADABLE_FILE_ERRORS, open_arrays
 from vit_vs_cnn.runs.result import TrainingCost
@@ -61,14 +61,14 @@ def fit_head(prepared: PreparedRun, console: Console) -> FittedNetwork:
     network.float().to(device).eval().requires_grad_(False)
     moments = prepared.pretrained and prepared.pretrained.moments
     mean, std = moments or (values.tolist() for values in channel_statistics(images.training.batches()))
-    normalise = Augmenter(Augmentation(), mean=mean, std=std, num_classes=num_classes).normalise
+    normalize = Augmenter(Augmentation(), mean=mean, std=std, num_classes=num_classes).normalize
     start = time.perf_counter()
     head = {id(value) for value in classifier.state_dict(keep_vars=True).values()}
     state = network.state_dict(keep_vars=True)
     trunk = {name: value for name, value in state.items() if id(value) not in head}
     key = {"weights": hash_tensors(trunk), "model": prepared.model, "normalisation": [list(mean), list(std)]}
     folder = output_folder(run.experiment.folder) / FEATURE_FOLDER / hash_settings(key)
-    cache = FeatureCache(folder, network, normalise, classifier, run.name, console)
+    cache = FeatureCache(folder, network, normalize, classifier, run.name, console)
     training, validation = (cache.features(part) for part in (images.training, images.validation))
     fitted = fit_logistic_regression(
         training,
@@ -101,7 +101,7 @@ class FeatureCache:
 
     folder: Path
     network: nn.Module
-    normalise: Normalise
+    normalize: Normalize
     classifier: nn.Linear
     label: str
     console: Console
@@ -141,7 +141,7 @@ class FeatureCache:
         parts = []
         with evaluation_mode(self.network):
             for batch in images.split(BATCH_SIZE):
-                logits, features = logits_and_features(self.network, self.normalise(batch.to(device)), self.classifier)
+                logits, features = logits_and_features(self.network, self.normalize(batch.to(device)), self.classifier)
                 if not torch.allclose(self.classifier(features), logits, rtol=1e-3, atol=1e-3):
                     raise InputError(
                         f"{self.label}: its logits are not a linear map of its features; finetune: head needs one"

@@ -51,7 +51,7 @@ def test_without_augmentation_images_are_only_normalized(images, labels):
     result, targets = augment(images, labels, augment.draw(53, generator()))
     mean, std = (torch.tensor(values)[:, None, None] for values in (MEAN, STD))
     assert torch.equal(result, (images / 255 - mean) / std)
-    assert torch.equal(result, augment.normalise(images))
+    assert torch.equal(result, augment.normalize(images))
     assert torch.equal(targets, labels)
 
 

@@ -119,7 +119,7 @@ def test_distance_is_the_weighted_mean_of_distances_in_pixels():
     positions = torch.cartesian_prod(torch.arange(7) * 2, torch.arange(5) * 3).numpy()
     patches = weights[:, :, 1:, 1:] / weights[:, :, 1:, 1:].sum(-1, keepdim=True)
     expected = (patches * torch.from_numpy(cdist(positions, positions))).sum(-1).mean((0, 2))
-    found = attention_distance(weights, GRID, (2, 3), extra_tokens=1)
+    found = attention_distance(weights, GRID, (2, 3), num_prefix_tokens=1)
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=0)
     assert attention_distance(torch.eye(35)[None, None], GRID).item() == 0
 
@@ -127,4 +127,4 @@ def test_distance_is_the_weighted_mean_of_distances_in_pixels():
 def test_a_query_that_attends_only_to_prefix_tokens_has_distance_0():
     weights = torch.zeros(1, 1, 36, 36)
     weights[..., 0] = 1.0
-    assert attention_distance(weights, GRID, extra_tokens=1).item() == 0
+    assert attention_distance(weights, GRID, num_prefix_tokens=1).item() == 0

@@ -147,14 +147,14 @@ class Augmenter:
             # A seed of 48 bits for each image; a float32 in [0, 1) holds 24.
             upper, lower = (draws[:, -NUM_UNIFORM_DRAWS["transform"] :].double() * 2**24).long().unbind(1)
             images = self.transform(images, (upper * 2**24 + lower).tolist())
-        values = self.normalise(images)
+        values = self.normalize(images)
         if "erasing" in plan:  # zero is the mean colour
             values = values.mul_(1 - box_mask(plan["erasing"], (rows, cols)))
         if "mixing" not in plan:
             return values, labels
         return mix_images(values, plan["mixing"]), mix_labels(labels, plan["mixing"], self.num_classes)
 
-    def normalise(self, images: ImageBytes) -> Floats:
+    def normalize(self, images: ImageBytes) -> Floats:
         """``(x / 255 - mean) / std``, for evaluation, and in training after all changes of bytes."""
         if self._mean.device != images.device:
             self._mean, self._std = self._mean.to(images.device), self._std.to(images.device)

@@ -98,7 +98,7 @@ class AttentionLayer:
     name: str
     module: MultiHeadAttention
     grid_size: tuple[int, int]
-    extra_tokens: int
+    num_prefix_tokens: int
     patch_size: tuple[int, int]
 
     @property
@@ -135,9 +135,11 @@ def pass_layer(network: nn.Module, layer: AttentionLayer, images: Images) -> Lay
     return LayerPass(calls[0].inputs[0], *calls[0].output)
 
 
-def to_map(tokens: Tensor, grid_size: tuple[int, int], extra_tokens: int) -> Float[Tensor, "batch channels rows cols"]:
+def to_map(
+    tokens: Tensor, grid_size: tuple[int, int], num_prefix_tokens: int
+) -> Float[Tensor, "batch channels rows cols"]:
     """The patch tokens as a map (batch, embed_dim, rows, cols)."""
-    return rearrange(tokens[:, extra_tokens:], "b (rows cols) d -> b d rows cols", rows=grid_size[0])
+    return rearrange(tokens[:, num_prefix_tokens:], "b (rows cols) d -> b d rows cols", rows=grid_size[0])
 
 
 class TokenConvolution(nn.Module):
@@ -153,15 +155,15 @@ class TokenConvolution(nn.Module):
     def __init__(self, fitted: nn.Conv2d, layer: AttentionLayer, attention: nn.Module) -> None:
         super().__init__()
         self.convolution = fitted
-        self.grid_size, self.extra_tokens = layer.grid_size, layer.extra_tokens
-        self.attention = attention if layer.extra_tokens else None
+        self.grid_size, self.num_prefix_tokens = layer.grid_size, layer.num_prefix_tokens
+        self.attention = attention if layer.num_prefix_tokens else None
 
     def forward(self, queries: Tensor, **_: Any) -> tuple[Float[Tensor, "batch tokens embed_dim"], None]:
-        convolved = self.convolution(to_map(queries, self.grid_size, self.extra_tokens))
+        convolved = self.convolution(to_map(queries, self.grid_size, self.num_prefix_tokens))
         tokens = rearrange(convolved, "b d rows cols -> b (rows cols) d")
         if self.attention is None:
             return tokens, None
-        return torch.cat([self.attention(queries)[0][:, : self.extra_tokens], tokens], dim=1), None
+        return torch.cat([self.attention(queries)[0][:, : self.num_prefix_tokens], tokens], dim=1), None
 
 
 def replace_attention(network: nn.Module, layer: AttentionLayer, fitted: nn.Conv2d) -> nn.Module:

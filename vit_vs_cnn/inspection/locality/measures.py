@@ -9,9 +9,9 @@ from torch import Tensor
 Weights = Float[Tensor, "batch heads tokens tokens"]
 
 
-def patch_weights(weights: Weights, extra_tokens: int) -> Float[Tensor, "batch heads patches patches"]:
+def patch_weights(weights: Weights, num_prefix_tokens: int) -> Float[Tensor, "batch heads patches patches"]:
     """Weights between patches in float64. Rows sum to one; a row that attends to extra tokens alone is zero."""
-    patches = weights[:, :, extra_tokens:, extra_tokens:].double()
+    patches = weights[:, :, num_prefix_tokens:, num_prefix_tokens:].double()
     total = patches.sum(dim=-1, keepdim=True)
     return patches / total.masked_fill(total == 0, 1.0)
 
@@ -29,7 +29,11 @@ def uniform_distance(grid_size: tuple[int, int], patch_size: Sequence[int | floa
 
 
 def attention_distance(
-    weights: Weights, grid_size: tuple[int, int], patch_size: Sequence[int | float] = (1, 1), *, extra_tokens: int = 0
+    weights: Weights,
+    grid_size: tuple[int, int],
+    patch_size: Sequence[int | float] = (1, 1),
+    *,
+    num_prefix_tokens: int = 0,
 ) -> Float[Tensor, "heads"]:
     """``E_{x,q} sum_k A |q - k|`` with positions in pixels: the mean attention distance of every head.
 
@@ -37,7 +41,7 @@ def attention_distance(
     Differs: the class token is left out, and rows are renormalised.
     """
     distances = patch_distances(grid_size, patch_size).to(weights.device)
-    patches = patch_weights(weights, extra_tokens)
+    patches = patch_weights(weights, num_prefix_tokens)
     return torch.einsum("bhqk,qk->bhq", patches, distances).mean(dim=(0, 2))
 
 

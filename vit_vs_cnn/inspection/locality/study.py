@@ -107,7 +107,7 @@ def _measure_layer(
     Arguments:
         predictions: of the network on the held-out images, and their labels.
     """
-    grid_size, extra = layer.grid_size, layer.extra_tokens
+    grid_size, extra = layer.grid_size, layer.num_prefix_tokens
     size = KERNEL_SIZE if min(grid_size) >= KERNEL_SIZE else 1
     fits = [ConvolutionFit(size)]
     fits += [] if summary_only else [ConvolutionFit(size, padding=layer.padding)]
@@ -119,7 +119,7 @@ def _measure_layer(
     for batch in data[0]:
         passed = pass_layer(network, layer, batch)
         weights = weights.to(passed.weights) + passed.weights.sum(dim=0, dtype=torch.float64) / count
-        distance = attention_distance(passed.weights, grid_size, layer.patch_size, extra_tokens=extra)
+        distance = attention_distance(passed.weights, grid_size, layer.patch_size, num_prefix_tokens=extra)
         distances = distances.to(distance) + distance * len(batch) / count
         for fit in fits:
             fit.update(as_map(passed.inputs), as_map(passed.outputs))
@@ -190,7 +190,7 @@ def measure_network(
 ) -> tuple[pandas.DataFrame, pandas.DataFrame]:
     """All measures of a trained network, or of another one in its place, such as its initial state."""
     wrapped = network or trained.network
-    fitted, held_out = (resize_for(wrapped, trained.normalise(part.images)) for part in images)
+    fitted, held_out = (resize_for(wrapped, trained.normalize(part.images)) for part in images)
     return measure_locality(unwrap(wrapped), fitted, held_out, images[1].labels, summary_only=summary_only)
 
 
