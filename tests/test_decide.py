@@ -48,7 +48,9 @@ def test_a_folder_gets_a_report_and_a_repeated_command_keeps_its_plan(tmp_path, 
     small = (
         "--data.folder.image_size 16 --contenders.vit.model.patch_size 4 --protocol.batch_size 6 --trainer.logger false"
     )
-    named = "--protocol.budget.steps 3 --protocol.seeds [5] --trainer.accelerator cpu"
+    named = (
+        "--protocol.budget.steps 3 --protocol.seeds [5] --trainer.accelerator cpu --tuning.trials 2 --tuning.splits 1"
+    )
     assert _decide(tmp_path, "--minutes", "9", *small.split(), *named.split()) == 0
     captured = capsys.readouterr()
     assert "Few test images (weaker results): with 13 test images" in captured.err
