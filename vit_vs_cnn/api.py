@@ -766,7 +766,15 @@ def load_experiment(
         merge(values, _read_settings(source))
     for name, value in _check_overrides(overrides).items():
         override(values, name, to_plain(value))
-    return experiment_from_dict(values, trusted=all(getattr(source, "trusted", True) for source in configs))
+    experiment = experiment_from_dict(values, trusted=all(getattr(source, "trusted", True) for source in configs))
+    data, names = experiment.data, _override_names(overrides or {})
+    is_unused = data.kind == "synthetic" and data.root != Data.root
+    if is_unused and ("data.root" in names or "data.source" not in names):  # else synthetic images for a quick test
+        raise InputError(
+            f"data.root {data.root}: it would not be used, as data.source is synthetic; set data.source, or add "
+            "--config decide for a folder of images"
+        )
+    return experiment
 
 
 def _with_images(experiment: Experiment, value: Any) -> Experiment:

@@ -75,11 +75,6 @@ class Data:
         check_class(self.source, "source")
         if self.kind == "given" and self.own.fingerprint is None:
             raise InputError("source given is written by train; in Python pass the images: vc.train(config, data=...)")
-        if self.kind == "synthetic" and self.root != Data.root:
-            raise InputError(
-                f"root {self.root}: it would not be used, as data.source is synthetic; set data.source, or add "
-                "--config decide for a folder of images"
-            )
         check_numbers(vars(self), validation_fraction=Bounds(at_least=0, below=1))
 
 

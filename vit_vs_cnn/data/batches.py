@@ -164,7 +164,6 @@ class TrainingData(lightning.LightningDataModule):
         seed: seed of the order of the images and of their augmentation.
         channels_last: whether images are in torch's ``channels_last`` memory format.
         normalization: mean and standard deviation of each channel, in [0, 1], in place of the measured ones.
-
         transform: custom transform of the bytes of the training images.
 
     Raises:

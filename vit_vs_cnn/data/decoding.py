@@ -312,10 +312,10 @@ def decode_batches(
 
 
 def check_any_readable(names: Sequence[str], errors: Mapping[int, str]) -> None:
-    """Raises InputError: none of the images could be read."""
-    if errors and len(errors) == len(names):
+    """Raises InputError: there are no images, or none of them could be read."""
+    if len(errors) == len(names):
         more = f", and {len(errors) - 1:,} more that cannot be read" * (len(errors) > 1)
-        raise InputError(f"{names[0]}: {errors[0]}{more}")
+        raise InputError(f"{names[0]}: {errors[0]}{more}" if names else "images: there are none")
 
 
 def describe_unreadable(names: Sequence[str], errors: Mapping[int, str]) -> str:

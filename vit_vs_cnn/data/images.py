@@ -95,7 +95,7 @@ class LabelledImages:
 
     def subset(self, indices: Int64[Tensor, "chosen"] | Sequence[int]) -> "LabelledImages":
         """The images at ``indices``, in that order. Pixels are copied up to ``MAX_COPIED_BYTES``."""
-        indices = torch.as_tensor(indices)
+        indices = torch.as_tensor(indices, dtype=None if len(indices) else torch.int64)
         positions: list[int] = indices.tolist()
         masks = None if self.masks is None else self.masks[indices]
         groups = None if self.groups is None else [self.groups[i] for i in positions]

@@ -378,11 +378,8 @@ def _started_experiment(experiment: Experiment) -> Experiment | None:
     if not path.exists():
         return None
     started = experiment_from_dict(read_config(path), trusted=False)
-    places = [
-        data if data.kind == "synthetic" else replace(data, root=os.path.abspath(data.root))
-        for data in (started.data, experiment.data)
-    ]
-    if places[0].description != places[1].description:
+    sources = [replace(data, root=os.path.abspath(data.root)).description for data in (started.data, experiment.data)]
+    if sources[0] != sources[1]:
         raise InputError(
             f"{experiment.folder} holds an experiment with other images ({started.data.description}, not "
             f"{experiment.data.description}); give this one a --name"

@@ -338,7 +338,7 @@ class VisionTransformer(TimmInterface):
                 ``(batch, heads, tokens, tokens)``: rows are queries. The class token is first if there is one, then the
                 registers, then the patches row by row.
         """
-        if not return_attention:
+        if return_attention is not True:  # torch.fx passes a Proxy
             return self.forward_head(self.forward_features(images))
         tokens, weights = self._encode(images, return_weights=True)
         return self.forward_head(tokens), weights
