@@ -81,7 +81,7 @@ def _train_on(root: Path, tmp_path: Path, *more: str) -> list[str]:
         (["report"], "FOLDER is missing"),
         (["audit", "photos"], "argument 'photos': expected --setting value (see --help)"),
         (["audit", "/"], "expected --setting value; did you mean --data.root /?"),
-        (["audit"], "data.root data: no such folder; --data.root PATH names yours, a folder of images"),
+        (["audit"], "data.root images: no such folder; --data.root PATH names yours, a folder of images"),
         (["audit", "--root", "photos"], "there is no option --root; did you mean --data.root?"),
         (["train", "--data.root", "photos"], "data.root photos: it would not be used, as data.source is synthetic"),
         (["train", "--data", "photos"], "expected a mapping, got 'photos'; did you mean --data.root photos?"),

@@ -177,7 +177,7 @@ def _hash(values, **place):
         ("trainer.gradient_clip_val", 2.0, True),
         ("name", "other", False),
         ("output", "elsewhere", False),
-        ("data", {**tiny_config(Path())["data"], "source": "cifar10", "root": "elsewhere"}, False),
+        ("data.root", "elsewhere", False),
         ("contenders.resnet.optimizer.lr", 0.5, False),
         ("protocol.seeds", [3, 4, 5], False),
         ("protocol.train_sizes", [60, 120], False),
