@@ -134,13 +134,13 @@ def test_status_without_a_folder_lists_the_experiments(trained_once, tmp_path, m
     (tmp_path / "runs").mkdir()
     assert main(["status"]) == 2
     assert "error: runs: the folder contains no experiment" in capsys.readouterr().err
-    for name in ("one", "two"):
+    for name in ("one", "two/tuning"):
         shutil.copytree(trained_once, tmp_path / "runs" / name)
     (tmp_path / "runs" / "torn").mkdir()
     (tmp_path / "runs" / "torn" / "grid.json").write_text("{")
     assert main(["status"]) == 0
     printed = capsys.readouterr()
-    assert printed.out.splitlines() == ["one: 4 of 4 done", "two: 4 of 4 done"]
+    assert printed.out.splitlines() == ["one: 4 of 4 done", "two, search for recipes: 4 of 4 done"]
     assert "warning: runs/torn is not the folder of an experiment" in printed.err
 
 

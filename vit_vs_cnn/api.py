@@ -122,6 +122,11 @@ def tune(
     Raises:
         InputError, RunsFailed, Interrupted: as ``train``; InputError also if all trials of a model failed.
     """
+    overrides = _check_overrides(overrides)
+    if overrides.get("minutes") is not None:
+        raise InputError(
+            "minutes: tune has no time limit; set tuning.trials and protocol.budget, or use train --minutes"
+        )
     experiment = _with_images(load_experiment(config, overrides), data)
     _check_early(experiment)
     with _progress(quiet):
@@ -835,7 +840,8 @@ def _existing_path(path: Place) -> Path:
     if not isinstance(path, str | os.PathLike):
         raise InputError(f"expected the path of a file or folder, got {path!r}")
     if not (existing := Path(path)).exists():
-        raise InputError(f"{path}: no such file or folder")
+        meant = f"; did you mean {Path('runs', path)}?" if Path("runs", path).exists() else ""
+        raise InputError(f"{path}: no such file or folder{meant}")
     return existing
 
 

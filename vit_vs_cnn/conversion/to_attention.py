@@ -91,7 +91,8 @@ def convert_to_attention(
     """
     shape, location = trained.image_shape, f"checkpoint {trained.path}"
     name = str(trained.about.model.get("name", ""))
-    if not name or name.startswith(ATTENTION_PREFIX):
+    has_convolutions = any(isinstance(module, nn.Conv2d) for module in trained.network.modules())
+    if not name or name.startswith(ATTENTION_PREFIX) or not has_convolutions:
         raise InputError(f"{location}: conversion needs a convolutional network with a name, not {name or 'a class'}")
     model = {**trained.about.model, "name": f"{ATTENTION_PREFIX}{name}", **options}
     converted = build_network(model, num_classes=len(trained.class_names), image_shape=shape, location=location).eval()

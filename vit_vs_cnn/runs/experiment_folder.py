@@ -44,7 +44,7 @@ def read_run_names(folder: Path) -> dict[str, Budget | None]:
         grid = json.loads((folder / "grid.json").read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         if (folder / "tuning" / "grid.json").exists():
-            message = f"{folder} is still searching for recipes; the runs of the search are in {folder / 'tuning'}"
+            message = f"{folder} has no runs but those of the search for recipes, in {folder / 'tuning'}"
             raise InputError(message) from error
         inside = [path.parent.name for path in sorted(folder.glob("*/grid.json"))]
         meant = f"; did you mean {folder / inside[0]}?" if inside else ""

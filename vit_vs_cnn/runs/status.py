@@ -77,7 +77,13 @@ class ExperimentStatus:
 
 
 def read_status(folder: Path) -> ExperimentStatus:
-    """Read the status of an experiment. Raises InputError: the folder has no experiment."""
+    """Read the status of an experiment, or of its search for recipes before its first run.
+
+    Raises:
+        InputError: the folder has no experiment.
+    """
+    if not (folder / "grid.json").exists() and (folder / "tuning" / "grid.json").exists():
+        return replace(read_status(folder / "tuning"), name=f"{folder.resolve().name}, search for recipes")
     grid = read_run_names(folder)
     recorded = read_finished_results(folder) if is_record(folder) else {}
     runs = []
@@ -96,9 +102,10 @@ def read_all(folder: Path) -> list[ExperimentStatus]:
         InputError: the folder has no experiment.
     """
     results = []
-    for path in sorted(folder.glob("*/grid.json")):
+    searches = {path.parents[1] for path in folder.glob("*/tuning/grid.json")}
+    for path in sorted(searches | {path.parent for path in folder.glob("*/grid.json")}):
         try:
-            results.append(read_status(path.parent))
+            results.append(read_status(path))
         except InputError as error:
             warnings.warn(str(error), stacklevel=4)
     if not results:
