@@ -76,7 +76,7 @@ def test_a_network_with_more_heads_is_closer_to_the_cnn(experiment, tmp_path, ca
 
 def test_networks_without_convolutions_and_converted_networks_are_refused(experiment, capsys):
     assert main(["to-attention", str(_run_folder(experiment, "vit"))]) == 2
-    assert "VisionTransformer has no torch.nn.Conv2d" in capsys.readouterr().err
+    assert "needs a convolutional network with a name, not vit_nano" in capsys.readouterr().err
     assert main(["to-attention", str(_run_folder(experiment, "released"))]) == 2
     assert "not attention/resnet8" in capsys.readouterr().err
 
