@@ -66,7 +66,8 @@ def given(root) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def audited(root, given):
     before = {path: path.stat().st_mtime_ns for path in root.rglob("*")}
-    found = vc.audit(overrides=given, output=root.parent / "out", quiet=True)
+    with pytest.warns(UserWarning, match="images outside of the class folders are ignored: 2, such as loose.png"):
+        found = vc.audit(overrides=given, output=root.parent / "out", quiet=True)
     assert before == {path: path.stat().st_mtime_ns for path in root.rglob("*")}
     return found
 
@@ -131,8 +132,7 @@ def test_the_command_prints_what_the_function_returns(audited, given, tmp_path, 
     assert main(["audit", *words, "--output", str(tmp_path), "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
     expected = json.loads(json.dumps(audited.to_dict(), default=str))
-    assert printed.pop("written") != expected.pop("written")
-    assert printed == expected
+    assert printed.pop("written") != expected.pop("written") and printed == expected
     assert (tmp_path / "index.html").read_bytes() == audited.page.read_bytes()
     assert main(["audit", *words, "--output", str(tmp_path)]) == 0
     shown = capsys.readouterr()
