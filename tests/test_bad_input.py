@@ -87,6 +87,7 @@ def _train_on(root: Path, tmp_path: Path, *more: str) -> list[str]:
         (["train", "--data", "photos"], "expected a mapping, got 'photos'; did you mean --data.root photos?"),
         (["audit", "--data", "cifar10"], "got 'cifar10'; did you mean --data.source cifar10?"),
         (["train", "--protocol", "3 seeds"], "protocol: expected a mapping, got '3 seeds'"),
+        (["train", "--protocol.budget.steps", "3", "--protocol.budget.epochs", "2"], "budget.epochs: set only one of"),
         (["audit", "--data.root", __file__], "it is a file; a table of images and labels is --data.source table"),
         (["train", "--protocol.seeds", "0", "1"], "argument '1': expected --setting value"),
         (["train", "--protocol.seeds", "0,1"], "protocol.seeds: expected a list, each a whole number, such as '[0,1]'"),

@@ -103,8 +103,7 @@ def test_every_option_and_every_setting_is_parsed(name):
     for option, setting in command.options.items():
         word = option_word(option)
         words += [word] if setting.hint is bool else [word, SAMPLES.get(word, "3")]
-    given = command.read(words)
-    assert given.options.keys() == command.options.keys()
+    assert command.read(words).options.keys() == command.options.keys()
     if not command.config_settings:
         return
     words, keys = ["--config", "quickstart"], dotted_settings().keys() - command.options.keys()
@@ -113,7 +112,8 @@ def test_every_option_and_every_setting_is_parsed(name):
         words += [f"--{key.replace('NAME', 'vit')}", SAMPLES.get(f"--{key}", json.dumps(default, default=str))]
     given = command.read(words)
     assert given.overrides.keys() == {key.replace("NAME", "vit") for key in keys}
-    assert load_experiment(given.options["config"], given.overrides).name == "mine"
+    overrides = {key: value for key, value in given.overrides.items() if not key.endswith((".epochs", ".flops"))}
+    assert load_experiment(given.options["config"], overrides).name == "mine"
 
 
 def test_dashes_underscores_and_lists_with_commas_are_read():

@@ -60,8 +60,7 @@ def test_a_folder_gets_a_report_and_a_repeated_command_keeps_its_plan(tmp_path, 
     assert "1 seed, 3 steps each." in captured.err
     folder = tmp_path / "runs" / "decide"
     chosen = yaml.safe_load((folder / "experiment.yaml").read_text())["protocol"]
-    assert chosen["train_sizes"] == [20, 31, 49]  # ten of each class to all that are not tested on
-    assert chosen["seeds"] == [5]
+    assert chosen["seeds"] == [5] and chosen["train_sizes"] == [20, 31, 49]  # ten of each class to all but test images
     html = (folder / "report" / "index.html").read_text()
     assert " on your images: " in html and '<a href="../audit/index.html">' in html
     assert "A pretrained model would probably be better than one trained from scratch." in html.split("Details")[0]

@@ -769,10 +769,13 @@ def load_experiment(
     values: dict[str, Any] = {}
     for source in configs or [None]:
         merge(values, _read_settings(source))
-    for name, value in _check_overrides(overrides).items():
+    overrides = _check_overrides(overrides)
+    if len(units := [name for name in overrides if name.startswith("protocol.budget.")]) > 1:
+        raise InputError(f"{', '.join(units)}: set only one of them")
+    for name, value in overrides.items():
         override(values, name, to_plain(value))
     experiment = experiment_from_dict(values, trusted=all(getattr(source, "trusted", True) for source in configs))
-    data, names = experiment.data, _override_names(overrides or {})
+    data, names = experiment.data, _override_names(overrides)
     is_unused = data.kind == "synthetic" and data.root != Data.root
     if is_unused and ("data.root" in names or "data.source" not in names):  # else synthetic images for a quick test
         raise InputError(
@@ -791,10 +794,10 @@ def _with_images(experiment: Experiment, value: Any) -> Experiment:
     return dataclasses.replace(experiment, data=set_images(experiment.data, value))
 
 
-def _override_names(overrides: Mapping[str, Any]) -> list[str]:
+def _override_names(overrides: Mapping[Any, Any]) -> list[str]:
     """List the dotted names of overridden settings, including those inside overridden blocks."""
     inner = {name: _override_names(value) if isinstance(value, Mapping) else [] for name, value in overrides.items()}
-    return [*inner, *(f"{name}.{below}" for name, names in inner.items() for below in names)]
+    return [*map(str, inner), *(f"{name}.{below}" for name, names in inner.items() for below in names)]
 
 
 def _read_settings(config: Config | None) -> dict[str, Any]:
