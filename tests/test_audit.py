@@ -226,7 +226,7 @@ def test_an_audit_counts_synthetic_images_and_does_not_search_for_pairs(tmp_path
 def test_impossible_audits_are_refused_with_the_reason(root, given, tmp_path):
     with pytest.raises(InputError, match=r"no such folder; --data\.root PATH"):
         vc.audit(overrides={"data.root": str(tmp_path / "none")}, output=tmp_path / "out", quiet=True)
-    with pytest.raises(InputError, match="is inside the folder of images; --output names another place"):
+    with pytest.raises(InputError, match="is inside the folder of images; choose another place with --output"):
         vc.audit(overrides=given, output=root / "audit", quiet=True)
 
 

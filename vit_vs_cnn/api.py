@@ -125,7 +125,7 @@ def tune(
     overrides = _check_overrides(overrides)
     if overrides.get("minutes") is not None:
         raise InputError(
-            "minutes: tune has no time limit; set tuning.trials and protocol.budget, or use train --minutes"
+            "minutes: tune takes no time limit; limit it by tuning.trials and protocol.budget, or use train --minutes"
         )
     experiment = _with_images(load_experiment(config, overrides), data)
     _check_early(experiment)
@@ -172,7 +172,7 @@ def _check_root(data: Data) -> list[Path]:
 def _refuse_output_inside(folders: Sequence[Path], output: Path) -> None:
     """Raise InputError if an output is inside a folder of images, where it would become a class or images of one."""
     if any(output.resolve().is_relative_to(folder.resolve()) for folder in folders):
-        raise InputError(f"output {output}: it is inside the folder of images; --output names another place")
+        raise InputError(f"output {output}: it is inside the folder of images; choose another place with --output")
 
 
 def _create_output(folder: Path) -> None:
@@ -183,7 +183,7 @@ def _create_output(folder: Path) -> None:
     except OSError as error:
         problem = error.strerror
     if problem is not None:
-        raise InputError(f"output {folder}: {problem}; --output names another place")
+        raise InputError(f"output {folder}: {problem}; choose another place with --output")
 
 
 def _drop_missing_weights(experiment: Experiment, console: "Console") -> tuple[Experiment, dict[str, str]]:

@@ -80,7 +80,7 @@ def atomic_write(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def add_file_name(path: Path) -> Iterator[None]:
-    """Name a file in errors about its temporary file, and in those without a name, such as a full disk."""
+    """Name ``path`` in OSErrors that name its temporary file, or no file at all, as when the disk is full."""
     try:
         yield
     except OSError as error:

@@ -100,7 +100,7 @@ class LinearAttention(nn.Module):
     Differs: weights, on request, are computed in O(queries * keys).
 
     Arguments:
-        feature_map: as in ``linear_attention``; one ``RandomFeatures`` for all heads.
+        feature_map: as in ``linear_attention``. A ``RandomFeatures`` is shared by all heads.
     """
 
     def __init__(self, feature_map: FeatureMap = elu_features) -> None:

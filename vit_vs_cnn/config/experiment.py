@@ -254,7 +254,9 @@ def find_config(name: str | os.PathLike[str] = "quickstart") -> Path:
     if not path.is_file() and str(name) in configs:
         return configs[str(name)]
     if path.is_dir():
-        raise InputError(f"config {name}: it is a folder; --data.root {name} names a folder of images")
+        raise InputError(
+            f"config {name}: it is a folder and no config file; for a folder of images use --data.root {name}"
+        )
     if not path.exists():
         raise InputError(f"config {name}: no such file; built-in configs: {', '.join(configs)}")
     return path

@@ -312,7 +312,7 @@ def decode_batches(
 
 
 def check_any_readable(names: Sequence[str], errors: Mapping[int, str]) -> None:
-    """Raises InputError: there are no images, or none of them could be read."""
+    """Raise InputError if there are no images, or none of them could be read (``errors`` by index)."""
     if len(errors) == len(names):
         more = f", and {len(errors) - 1:,} more that cannot be read" * (len(errors) > 1)
         raise InputError(f"{names[0]}: {errors[0]}{more}" if names else "images: there are none")

@@ -27,8 +27,9 @@ CLASS_REMEDY = "add what is missing, or remove these classes"
 LAYOUTS = "<class>/<images>, or train/<class>/<images> beside optional val/ and test/"
 #: Folders that systems and programs create, in lower case. Names that begin with a dot are ignored as well.
 IGNORED_FOLDERS = {"__macosx", "@eadir", "$recycle.bin", "system volume information", "lost+found", "__pycache__"}
+#: Endings of the image formats that can be read.
 ENDINGS = ".bmp .gif .jfif .jpeg .jpg .pgm .png .ppm .tif .tiff .webp"
-#: Endings of image files. The last ones are of formats that cannot be read: such files are reported as unusable.
+#: Endings of image files, those in formats that cannot be read included: they are reported as unusable.
 SUFFIXES = frozenset({*ENDINGS.split(), ".avif", ".heic", ".heif", ".jp2", ".jxl"})
 #: Problems of a whole class, which remain when files are left out.
 CLASS_PROBLEMS = frozenset(

@@ -417,9 +417,10 @@ def _read_images(words: Sequence[str], trained: TrainedNetwork, count: int, seed
     images = [InputImage(escape_name(file), file) for file in files]
     decoded = [content for batch in decode_batches(images, trained.image_shape, trained.resize) for _, content in batch]
     errors = {number: content for number, content in enumerate(decoded) if isinstance(content, str)}
-    check_any_readable([image.name for image in images], errors)
+    full_names = [image.name for image in images]
+    check_any_readable(full_names, errors)
     if errors:
-        warnings.warn(describe_unreadable([image.name for image in images], errors), stacklevel=5)
+        warnings.warn(describe_unreadable(full_names, errors), stacklevel=5)
         source += f" ({len(errors):,} of {len(files):,} could not be read)"
         files = [file for number, file in enumerate(files) if number not in errors]
     pixels = torch.stack([content for content in decoded if isinstance(content, Tensor)])

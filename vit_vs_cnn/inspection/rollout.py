@@ -158,8 +158,8 @@ def check_weights(weights: object) -> None:
     """Raises InputError: weights are missing, no tensors, not square, or differ in the number of images or tokens."""
     if not isinstance(weights, Sequence | Tensor) or not all(isinstance(layer, Tensor) for layer in weights):
         raise InputError(
-            f"weights is a {type(weights).__name__}; needed: a list of the attention weights of every layer, tensors "
-            "as in logits, weights = model(images, return_attention=True); for a model and images there is "
+            f"weights is a {type(weights).__name__}; needed: a list of the attention weights of every layer, each a "
+            "tensor, as in logits, weights = model(images, return_attention=True); for a model and images there is "
             'vit_vs_cnn.inspection.saliency_maps(model, images, "rollout")'
         )
     if not len(weights):

@@ -428,10 +428,11 @@ def _more_training(analysis: Analysis, shown: Sequence[ModelSummary]) -> str:
 
 
 def _longer_budget(analysis: Analysis) -> str:
-    """The options that test a longer budget; empty if the budget is in FLOPs.
+    """The options that run a new experiment with a longer budget; empty if the budget is in FLOPs.
 
-    The name has the budget: an experiment whose longest budget changes allows no conclusion. With several budgets the
-    options name all of them, as a contender may have settings for each (``by_budget``).
+    The budget is part of ``--name``, so that each proposal is a new experiment: changing the longest budget of an
+    existing one leaves it without a conclusion. With several budgets the options list all of them, as a contender may
+    have settings for each (``by_budget``).
     """
     trained = [model for model in analysis.models if model.start_kind is not StartKind.LINEAR_PROBE]
     amount, _, unit = trained[0].budget.partition(" ") if trained else ("", "", "")

@@ -77,7 +77,7 @@ class ExperimentStatus:
 
 
 def read_status(folder: Path) -> ExperimentStatus:
-    """Read the status of an experiment, or of its search for recipes before its first run.
+    """Read the status of an experiment; before its first run, that of its search for recipes.
 
     Raises:
         InputError: the folder has no experiment.
