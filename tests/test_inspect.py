@@ -232,7 +232,7 @@ def test_image_files_have_the_class_of_their_folder_and_are_sampled_by_seed(expe
     with pytest.warns(UserWarning, match=r"1 of 3 images could not be read, the first .*notes\.jpg: no image"):
         shown = select_images(trained, [str(tmp_path / name), str(tmp_path / "elsewhere")])
     assert [shown.label(0), shown.label(1)] == [name, None]
-    assert shown.data.images.shape == (2, 3, 32, 32)
+    assert (len(shown.data.labels), shown.data.images.shape) == (2, (2, 3, 32, 32))
     assert shown.data.images[1, :, 3, 4].tolist() == [200, 30, 90]
     assert shown.source == "from the named files (1 of 3 could not be read)"
     for number in range(9):
