@@ -116,6 +116,35 @@ def on_termination(act: Callable[[], object]) -> Iterator[None]:
         signal.signal(signal.SIGTERM, previous)
 
 
+class TimeLimitReached(BaseException):
+    """A block took longer than its ``time_limit``. No ``except Exception`` of a library stops it."""
+
+
+@contextlib.contextmanager
+def time_limit(seconds: float) -> Iterator[None]:
+    """Interrupt a block after this time, in the thread that runs it.
+
+    In threads other than the main one, and on Windows, which has no such signal, there is no limit.
+
+    Raises:
+        TimeLimitReached: the block took longer.
+    """
+    if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
+        yield
+        return
+
+    def stop(*_: object) -> None:
+        raise TimeLimitReached
+
+    previous = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)  # once more each second, if a destructor swallows the first
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, previous)
+
+
 @contextlib.contextmanager
 def torch_threads(count: int) -> Iterator[None]:
     """Use this number of PyTorch threads within the block."""

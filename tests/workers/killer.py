@@ -51,10 +51,7 @@ class RaiseAtStep(KillAtStep):
 
 
 class AskToStop(KillAtStep):
-    """The SIGTERM of a scheduler, within a step."""
-
-    def __init__(self, step: int) -> None:
-        super().__init__(step, "on_train_batch_start")
+    """The SIGTERM of a scheduler, within a step or a validation."""
 
     def _strike(self, hook: str, trainer: lightning.Trainer) -> None:
         if hook == self.hook and trainer.global_step == self.step:

@@ -125,8 +125,15 @@ def test_callback_state_from_validation_survives_an_interruption(tmp_path, hook,
     assert _final_state(tmp_path / "killed", "resnet")[0]["global_step"] == ends
 
 
-@pytest.mark.parametrize("precision", ["32-true", "64-true"])
-def test_a_stopped_run_resumes_bit_for_bit_and_calls_callbacks_for_every_batch(tmp_path, precision):
+@pytest.mark.parametrize(
+    ("precision", "hook", "step"),
+    [
+        ("64-true", "on_train_batch_start", 4),
+        ("32-true", "on_train_batch_start", 6),  # of the last step, which a validation follows
+        ("32-true", "on_validation_batch_end", 7),  # of the last validation
+    ],
+)
+def test_a_stopped_run_resumes_bit_for_bit_and_calls_callbacks_for_every_batch(tmp_path, precision, hook, step):
     contenders = {"resnet": tiny_config(tmp_path)["contenders"]["resnet"]}
     protocol = tiny_config(tmp_path)["protocol"] | {"budget": {"steps": 7}}
     uninterrupted, killed = (
@@ -134,10 +141,12 @@ def test_a_stopped_run_resumes_bit_for_bit_and_calls_callbacks_for_every_batch(t
     )
     for values in (uninterrupted, killed):
         values["trainer"] |= {"precision": precision, "callbacks": {"class_path": "tests.workers.killer.CountBatches"}}
+        values["execution"] |= {"validation_interval": 7}
     _run(uninterrupted)
-    asking = {"class_path": "tests.workers.killer.AskToStop", "init_args": {"step": 4}}
-    with pytest.raises(Interrupted):
+    asking = {"class_path": "tests.workers.killer.AskToStop", "init_args": {"step": step, "hook": hook}}
+    with pytest.raises(Interrupted, match=f"at step {min(step + 1, 7)} of 7"):
         _run(killed | {"execution": killed["execution"] | {"passive_callbacks": [asking]}})
+    assert not list(tmp_path.glob("killed/tiny/cells/*/result.json"))
     _run(killed)
     _assert_ends_alike(tmp_path, "resnet")
     for name in ("calm", "killed"):

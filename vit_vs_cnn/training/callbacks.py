@@ -27,8 +27,9 @@ class RunCheckpoint(Checkpoint):
     It is written directly after an optimizer step: no checkpoint contains partly accumulated gradients. A temporary
     file is renamed, so that the checkpoint is complete at any time, also if the process is killed while it writes.
 
-    Ctrl-C or a scheduler's SIGTERM stop the run after the current step. A second Ctrl-C stops at once. Lightning calls
-    a ``Checkpoint`` after all other callbacks, for which the step is then complete.
+    Ctrl-C or a scheduler's SIGTERM stop the run after the current step, or after the validation that follows the last
+    step. A second Ctrl-C stops at once. Lightning calls a ``Checkpoint`` after all other callbacks, for which the step
+    is then complete.
 
     Arguments:
         interval: optimizer steps between two checkpoints, and the largest number of steps that a killed run loses.
@@ -62,20 +63,29 @@ class RunCheckpoint(Checkpoint):
         if (batch_idx + 1) % trainer.accumulate_grad_batches:
             return  # between two optimizer steps
         step = trainer.global_step
-        is_stopped = trainer.strategy.reduce_boolean_decision(self._stop_requested, all=False)
-        # The last step is followed by a validation, which a resume from a checkpoint before it would skip.
-        if is_stopped or (step % self.interval == 0 and step != self._saved_step and step < trainer.max_steps):
+        if step == trainer.max_steps:
+            return  # a validation follows, which a resume from a checkpoint before it would skip
+        is_stopped = self._is_stop_requested(trainer)
+        if is_stopped or (step % self.interval == 0 and step != self._saved_step):
             self._save(trainer)
         if is_stopped:
-            raise Interrupted(f"stopped {self.run_name} at step {step} of {trainer.max_steps}")
+            raise self._interrupted(trainer)
 
     def on_train_end(self, trainer: lightning.Trainer, *_: Any) -> None:
         self.on_exception()
-        if trainer.global_step < trainer.max_steps:
+        ended_early = trainer.global_step < trainer.max_steps
+        if ended_early:
             self.metadata = {**self.metadata, CHECKPOINT_KEY_ENDED_EARLY: True}
-        elif trainer.global_step == self._saved_step and self.path.exists():
-            return
-        self._save(trainer)
+        if ended_early or trainer.global_step != self._saved_step or not self.path.exists():
+            self._save(trainer)
+        if self._is_stop_requested(trainer):
+            raise self._interrupted(trainer)
+
+    def _is_stop_requested(self, trainer: lightning.Trainer) -> bool:
+        return trainer.strategy.reduce_boolean_decision(self._stop_requested, all=False)
+
+    def _interrupted(self, trainer: lightning.Trainer) -> Interrupted:
+        return Interrupted(f"stopped {self.run_name} at step {trainer.global_step} of {trainer.max_steps}")
 
     def on_exception(self, *_: Any) -> None:
         for number, handler in self._previous_handlers.items():

@@ -5,7 +5,6 @@ import gc
 import multiprocessing
 import os
 import sys
-import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -20,7 +19,14 @@ from rich.console import Console
 from vit_vs_cnn.config.experiment import Executor, Experiment
 from vit_vs_cnn.console import format_count, one_line_warnings, open_console
 from vit_vs_cnn.errors import InputError, Interrupted, ProcessLost, import_optional, one_line
-from vit_vs_cnn.process import keep_freed_memory, on_termination, quiet_lightning, torch_threads
+from vit_vs_cnn.process import (
+    TimeLimitReached,
+    keep_freed_memory,
+    on_termination,
+    quiet_lightning,
+    time_limit,
+    torch_threads,
+)
 from vit_vs_cnn.runs.experiment_data import ExperimentData
 from vit_vs_cnn.runs.experiment_folder import is_locked, read_failure
 from vit_vs_cnn.runs.result import RunState
@@ -256,31 +262,24 @@ class RayTasks:
 def _connect(ray: Any, address: str, console: Console) -> None:
     """Connect to a Ray cluster, or start one.
 
+    Ray is initialised in this thread: its processes and its client end with the thread that started them.
+
     Raises:
         InputError: there is no cluster at the address, or none that answers within ``START_SECONDS``.
     """
     cluster = "a Ray cluster on this machine" if address == "local" else f"the Ray cluster at {address}"
     console.print(f"Waiting for {cluster}, for {START_SECONDS:g} s at most ...", soft_wrap=True)
-    errors: list[BaseException] = []
-
-    def begin() -> None:
-        try:
+    try:
+        with time_limit(START_SECONDS):
             ray.init(address=address, log_to_driver=False, logging_level="ERROR")
-        except BaseException as error:
-            errors.append(error)
-
-    thread = threading.Thread(target=begin, daemon=True)  # Ray has no time limit for its start
-    thread.start()
-    thread.join(START_SECONDS)
-    if thread.is_alive():
+    except TimeLimitReached as error:
+        action = "start" if address == "local" else "answer"
         raise InputError(
-            f"executor.address {address}: {cluster} did not start within {START_SECONDS:g} s; see its logs in "
+            f"executor.address {address}: {cluster} did not {action} within {START_SECONDS:g} s; see its logs in "
             "/tmp/ray/session_latest/logs, or use --executor processes"
-        )
-    if errors:
-        raise InputError(f"executor.address {address}: no connection to {cluster}: {one_line(errors[0])}") from errors[
-            0
-        ]
+        ) from error
+    except Exception as error:
+        raise InputError(f"executor.address {address}: no connection to {cluster}: {one_line(error)}") from error
 
 
 #: Pixels that an experiment trains on, repeated images included, from which on more processes save time. On two cores
