@@ -28,6 +28,31 @@ typed_calls.install()
 
 import tests.children  # noqa: E402, F401  (its preloaded modules apply to all tests)
 
+#: Beginnings of the reasons for which tests are skipped on a machine with all extras.
+ALLOWED_SKIPS = ("needs a GPU", "needs a browser: ", "names are UTF-8 here")
+_UNLISTED_SKIPS: list[str] = []
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--refuse-skips", action="store_true", help="fail on a skip whose reason is not in ALLOWED_SKIPS")
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    if report.skipped and isinstance(report.longrepr, tuple):
+        reason = report.longrepr[2].removeprefix("Skipped: ")
+        if not reason.startswith(ALLOWED_SKIPS):
+            _UNLISTED_SKIPS.append(f"{report.nodeid}: {reason}")
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if session.config.option.refuse_skips and _UNLISTED_SKIPS:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    for skip in _UNLISTED_SKIPS if config.option.refuse_skips else ():
+        terminalreporter.write_line(f"not allowed to be skipped: {skip}", red=True)
+
 
 def pytest_collection_finish() -> None:
     gc.enable()

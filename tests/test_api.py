@@ -8,9 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import timm
 import torch
 import yaml
 from PIL import Image
+from safetensors.torch import save_file
 
 import vit_vs_cnn as vc
 from tests.experiments.tiny import tiny_config
@@ -91,12 +93,11 @@ def test_a_missing_logger_package_is_reported_with_its_install_command(monkeypat
 def test_the_readmes_examples_run_as_written(request, figures, config, found, tmp_path, monkeypatch, capsys):
     """With the tiny experiment, an image file and weights in place of those in the README."""
     request.getfixturevalue(figures)
-    timm, safetensors = pytest.importorskip("timm"), pytest.importorskip("safetensors.torch")
     shutil.copytree(found.folder, tmp_path / "runs" / "duel")
     values = yaml.safe_load(config.read_text()) | {"output": "runs"}
     (tmp_path / "cifar10_cpu").write_text(yaml.safe_dump(values))  # a file of that name wins over the package's
     Image.new("RGB", (40, 33), "red").save(tmp_path / "photo.jpg")
-    safetensors.save_file(timm.create_model("resnet18", num_classes=10).state_dict(), tmp_path / "weights.safetensors")
+    save_file(timm.create_model("resnet18", num_classes=10).state_dict(), tmp_path / "weights.safetensors")
     for place in ("red", "blue"):
         (tmp_path / "photos" / place).mkdir(parents=True)
         for number in range(3):

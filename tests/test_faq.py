@@ -59,7 +59,7 @@ PRINTED_BY = {
         "32-true",
         *TINY,
     ],
-    "gpu backend": ["train", "--trainer.accelerator", "gpu", *TINY],
+    "accelerator gpu": ["train", "--trainer.accelerator", "gpu", *TINY],
     "runs/none": ["status", "runs/none"],
     "error: photos": ["inspect", "photos"],
     "0.png": ["predict", "one/cats/0.png", "one"],

@@ -121,7 +121,6 @@ def test_temperatures_and_scores_of_other_weights_or_damaged_files_are_not_used(
 
 
 def test_an_exported_network_gives_the_same_predictions(vit, tmp_path, photos):
-    pytest.importorskip("safetensors")
     vc.export(vit.path, format=["safetensors"], output=tmp_path)
     exported = vc.load(tmp_path / "model.safetensors")
     assert exported.held_out.temperature == vit.held_out.temperature

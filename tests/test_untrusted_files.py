@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 import yaml
+from safetensors.torch import save_file
 
 from tests.experiments.tiny import run_quietly, tiny_config
 from vit_vs_cnn.cli import main
@@ -122,9 +123,8 @@ def _with_model(run: Path, file: str, spec: Any) -> Path:
     if file == "checkpoint":
         torch.save(contents, checkpoint)
         return checkpoint
-    safetensors = pytest.importorskip("safetensors.torch")
     weights = {key.removeprefix("network."): v for key, v in contents["state_dict"].items() if key[:8] == "network."}
-    safetensors.save_file(weights, run / "model.safetensors")
+    save_file(weights, run / "model.safetensors")
     about = contents["vit_vs_cnn"]
     metadata = {key: about[key] for key in ("model", "class_names", "image_shape", "mean", "std", "origin")}
     (run / "config.json").write_text(json.dumps({"vit_vs_cnn": metadata}))
@@ -148,7 +148,6 @@ def test_classes_named_in_a_run_folder_are_refused_without_trust(trained, marked
     [("contenders.vit.loss", "import"), ("contenders.vit.optimizer.name", "name"), ("execution.metrics.f1", "import")],
 )
 def test_a_network_opens_without_its_training_classes(trained, marked, tmp_path, place, kind):
-    pytest.importorskip("safetensors")
     contents = read_checkpoint(trained / "checkpoints" / "last.ckpt")
     about = contents["vit_vs_cnn"]
     changes = {"contenders.vit.label_smoothing": 0.0, place: marked.specs()[kind]}

@@ -82,7 +82,9 @@ def train(
         from vit_vs_cnn.experiments.time_plan import plan_for_time
         from vit_vs_cnn.runs.experiment_data import ExperimentData
         from vit_vs_cnn.runs.experiment_folder import read_finished_results
+        from vit_vs_cnn.workers.trainer import world_size
 
+    world_size(experiment)  # a missing device is found before the audit
     console = open_console(quiet=quiet)
     experiment, missing = _drop_missing_weights(experiment, console)
     if experiment.minutes is not None and experiment.data.kind in ("folder", "table", "own", "given"):

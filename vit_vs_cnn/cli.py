@@ -147,7 +147,10 @@ def describe_error(error: BaseException, words: list[str]) -> tuple[int, list[st
     match error:
         case RunsFailed():
             lines = [f"failed: {line}" for line in error.failures]
-            return EXIT_RUNS_FAILED, [*lines, "Run the same command again to retry the failed runs."]
+            advice = "Run the same command again to retry the failed runs."
+            if not error.is_transient:
+                advice = "Fix the cause first: the same command would fail again."
+            return EXIT_RUNS_FAILED, [*lines, advice]
         case InputError():
             return EXIT_BAD_INPUT, [f"error: {' '.join(str(error).split())}"]
         case Interrupted() | KeyboardInterrupt():

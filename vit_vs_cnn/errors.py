@@ -39,13 +39,18 @@ class ProcessLost(InputError):
 class RunsFailed(Exception):
     """Some runs have no result, while the others were executed. The same command retries the failed ones.
 
+    Arguments:
+        failures: one line for each failed run.
+        is_transient: whether a run failed for a reason that may not occur again, such as a lost process.
+
     Attributes:
         findings: of the finished runs, from ``vit_vs_cnn.train``; None if no run is finished.
     """
 
-    def __init__(self, failures: list[str]) -> None:
+    def __init__(self, failures: list[str], *, is_transient: bool = False) -> None:
         super().__init__("; ".join(failures))
         self.failures = failures
+        self.is_transient = is_transient
         self.findings: Any = None  # ``Findings``, whose module imports this one
 
 

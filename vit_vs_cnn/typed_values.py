@@ -23,7 +23,14 @@ from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.strict_yaml import LARGEST
 
 Built = TypeVar("Built")
-WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text", type(None): "null"}
+WORDS = {
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    str: "a text",
+    Path: "a path",
+    type(None): "null",
+}
 _LISTS = (list, tuple, Sequence, Iterable)
 #: Default of required settings.
 REQUIRED: Any = ...
@@ -95,7 +102,8 @@ def describe_type(hint: Any) -> str:
         case None if isinstance(hint, type) and issubclass(hint, StrEnum):
             return f"one of {', '.join(hint)}"
         case None:
-            return WORDS.get(hint, "a mapping" if dataclasses.is_dataclass(hint) else hint.__name__)
+            is_block = dataclasses.is_dataclass(hint)
+            return WORDS.get(hint, "a mapping" if is_block else f"the name of a {hint.__name__} class")
         case _ if get_origin(hint) is dict:
             _, value = get_args(hint)
             return "a mapping" if value is Any else f"names, each with {describe_type(value)}"

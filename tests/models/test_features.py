@@ -50,7 +50,6 @@ def _made(name):
 )
 @torch.no_grad()
 def test_the_classifier_maps_the_features_to_the_logits(name):
-    pytest.importorskip("timm")
     network = _made(name)
     images, classifier = torch.rand(2, 3, 32, 32), find_classifier(network, CLASSES)
     assert classifier is not None

@@ -8,11 +8,11 @@ import yaml
 from rich.console import Console
 
 from tests.experiments.tiny import run_quietly, tiny_config
-from vit_vs_cnn.cli import main
+from vit_vs_cnn.cli import describe_error, main
 from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.errors import RunsFailed
 from vit_vs_cnn.runs.experiment_data import ExperimentData
-from vit_vs_cnn.runs.experiment_folder import FailureKind, has_failed_since, is_locked, write_failure
+from vit_vs_cnn.runs.experiment_folder import FailureKind, has_failed_since, is_locked, raise_failures, write_failure
 from vit_vs_cnn.runs.preparation import grid
 from vit_vs_cnn.runs.result import RunState
 from vit_vs_cnn.runs.status import read_status
@@ -99,6 +99,19 @@ def test_a_diverged_run_does_not_stop_the_others(tmp_path):
     assert "training diverged at step" in next(
         planned_run.reason for planned_run in status.runs if planned_run.state == "failed"
     )
+
+
+@pytest.mark.parametrize("kind", FailureKind)
+def test_a_retry_is_advised_only_for_failures_that_may_not_occur_again(tmp_path, kind):
+    experiment = experiment_from_dict(_values(tmp_path, tmp_path / "fixed"))
+    planned_run = grid(experiment, ExperimentData(experiment.data), world_size=1)[0]
+    planned_run.folder.mkdir(parents=True)
+    write_failure(planned_run, kind, "lost")
+    with pytest.raises(RunsFailed) as caught:
+        raise_failures([planned_run])
+    advice = describe_error(caught.value, ["train"])[1][-1]
+    is_transient = kind in (FailureKind.PROCESS_LOST, FailureKind.OUT_OF_MEMORY)
+    assert advice.startswith("Run the same command again" if is_transient else "Fix the cause first")
 
 
 def test_a_run_that_starts_from_a_failed_one_is_not_executed(tmp_path):

@@ -1,16 +1,15 @@
-"""Two nodes of a Ray cluster on this machine, and a config's experiment on them: ``python -m ... CONFIG``."""
+"""Two nodes of a Ray cluster on this machine, and a command beside it: ``python -m ... COMMAND``."""
 
+import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import lightning
 import ray
-import yaml
 from lightning.pytorch.callbacks import Callback
 from ray.cluster_utils import Cluster
-
-import vit_vs_cnn
 
 
 class NoteNode(Callback):
@@ -23,21 +22,18 @@ class NoteNode(Callback):
         (self.folder / f"{ray.get_runtime_context().get_node_id()}.node").touch()
 
 
-def main(config: Path) -> None:
-    """Run the config with the cluster's address in place of CLUSTER."""
+def main(command: list[str]) -> int:
+    """Run a command that finds the cluster by itself. Returns its exit code."""
     # The memory of other programs must not kill a worker.
     settings = {"memory_monitor_refresh_ms": 0}
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "_system_config": settings})
     cluster.add_node(num_cpus=1)
     cluster.wait_for_nodes()
-    values = yaml.safe_load(config.read_text())
-    values["executor"]["address"] = cluster.address
-    config.write_text(yaml.safe_dump(values))
     try:
-        vit_vs_cnn.train(config)
+        return subprocess.run(command, check=False, env=os.environ | {"RAY_ADDRESS": cluster.address}).returncode
     finally:
         cluster.shutdown()
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    sys.exit(main(sys.argv[1:]))

@@ -1,6 +1,6 @@
 """Any kind of worker executes each run once, with the same weights."""
 
-import importlib.util
+import contextlib
 import io
 import os
 import signal
@@ -33,7 +33,6 @@ from vit_vs_cnn.workers.run import WorkRequest
 from vit_vs_cnn.workers.supervisor import LocalProcesses, is_multiprocessing_faster, supervise, take_runs
 
 ROOT = Path(__file__).parents[2]
-HAS_RAY = importlib.util.find_spec("ray") is not None
 
 
 def _values(output, **executor) -> dict[str, Any]:
@@ -116,19 +115,25 @@ def test_a_killed_command_with_processes_resumes_without_repeating_runs(tmp_path
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not HAS_RAY, reason="Ray is not installed")
-def test_a_ray_cluster_of_two_nodes_survives_the_death_of_a_worker(tmp_path, uninterrupted):
-    """In a separate program, as a cluster leaves threads and sockets."""
-    values = _kills_once(_values(tmp_path, name="ray", address="CLUSTER"), tmp_path / "struck")
+@pytest.mark.parametrize(("address", "nodes"), [("local", 1), ("auto", 2)])
+def test_a_command_with_ray_survives_the_death_of_a_worker(tmp_path, uninterrupted, address, nodes):
+    """With its own cluster, and beside a cluster of two nodes that it joins."""
+    pytest.importorskip("ray")
+    values = _kills_once(_values(tmp_path), tmp_path / "struck")
     noting = {"class_path": "tests.workers.ray_cluster.NoteNode", "init_args": {"folder": str(tmp_path)}}
     values["execution"]["passive_callbacks"].append(noting)
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(values))
-    command = [sys.executable, "-m", "tests.workers.ray_cluster", str(tmp_path / "config.yaml")]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=500)
+    options = ["--executor", "ray", "--executor.address", address, "--executor.resources", "{CPU: 1}"]
+    command = [sys.executable, "train.py", "--config", str(tmp_path / "config.yaml"), *options]
+    beside = [] if address == "local" else [sys.executable, "-m", "tests.workers.ray_cluster"]
+    environment = os.environ | {"RAY_memory_monitor_refresh_ms": "0"}
+    done = subprocess.run(
+        [*beside, *command], cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=500
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert (tmp_path / "struck").exists()
     assert done.stderr.count("a worker was lost (WorkerCrashedError)") == 1
-    assert len(list(tmp_path.glob("*.node"))) == 2
+    assert len(list(tmp_path.glob("*.node"))) == nodes
     assert _weights(tmp_path) == uninterrupted
 
 
@@ -169,16 +174,28 @@ class _Ray:
         self.init = lambda **_: init()
 
 
+def _retry_forever():
+    """As Ray, which goes on after any ``Exception``."""
+    while True:
+        with contextlib.suppress(Exception):
+            time.sleep(60)
+
+
 def test_waiting_for_a_ray_cluster_has_a_time_limit(monkeypatch):
-    console_output, never = io.StringIO(), threading.Event()
+    console_output = io.StringIO()
     monkeypatch.setattr(supervisor, "START_SECONDS", 0.1)
     with pytest.raises(InputError, match=r"executor.address local: a Ray cluster .* did not start within 0.1 s; see"):
-        supervisor._connect(_Ray(never.wait), "local", Console(file=console_output, width=500))
-    never.set()
+        supervisor._connect(_Ray(_retry_forever), "local", Console(file=console_output, width=500))
     assert "Waiting for a Ray cluster on this machine, for 0.1 s at most" in console_output.getvalue()
-    supervisor._connect(_Ray(lambda: None), "local", Console(quiet=True))
-    with pytest.raises(InputError, match=r"executor.address auto: no connection to the Ray cluster at auto: nobody"):
+    with pytest.raises(InputError, match=r"address auto: no connection to the Ray cluster at auto: nobody$"):
         supervisor._connect(_Ray(lambda: (_ for _ in ()).throw(ConnectionError("nobody"))), "auto", Console(quiet=True))
+
+
+def test_ray_is_started_in_the_thread_that_uses_it():
+    """Its processes end with the thread that started them."""
+    threads = []
+    supervisor._connect(_Ray(lambda: threads.append(threading.current_thread())), "local", Console(quiet=True))
+    assert threads == [threading.current_thread()]
 
 
 class _Stub(LocalProcesses):

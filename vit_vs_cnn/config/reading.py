@@ -1,13 +1,14 @@
 """Configs merged and changed by dotted names, and objects of the classes that a config names."""
 
 import copy
+import difflib
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.typed_values import convert, is_plain, shorten
+from vit_vs_cnn.typed_values import convert, describe_type, is_plain, item_type, shorten, union_args
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser
@@ -52,8 +53,37 @@ def read_value(hint: Any, value: Any, location: str, *, make_objects: bool = Fal
             read = parser.parse_object({"value": copy.deepcopy(value)})
             return parser.instantiate(read)["value"] if make_objects else read["value"]
     except (ArgumentError, ImportError, KeyError, OverflowError, TypeError, ValueError) as error:
-        message = str(error).replace('Parser key "value":', "")
-        raise InputError(f"{location}: {shorten(message, 400)}") from error
+        raise InputError(f"{location}: {_describe_refusal(hint, value, str(error))}") from error
+
+
+def _describe_refusal(hint: Any, value: Any, message: str) -> str:
+    """The reason for which a class or its arguments are refused, if jsonargparse has one; otherwise the allowed types.
+
+    Its message lists the errors of all members of a union, each after a dash.
+    """
+    if problem := re.search(
+        r"Problem with given class_path '(?:\S+\.)?(\S+)':(.*?)(?=\n +- |\n +Given value|\Z)", message, re.S
+    ):
+        name, reason = problem.groups()
+        reason = re.sub(r'Parser key "(\w+)":', r"\1:", reason)
+        reason = re.sub(r"Expected an? <class '(\w+)'>\. Got value: (.*)", r"expected \1, got \2", reason)
+        return f"{name}: {shorten(reason.partition(' Add the import path')[0], 400)}"
+    if "Does not validate" not in message and "Not a valid subclass" not in message:
+        return shorten(message.replace('Parser key "value":', ""), 400)
+    bases = [kind for outer in union_args(hint) for kind in union_args(item_type(outer) or outer) if not is_plain(kind)]
+    names = [name for base in bases for name in _subclass_names(base)]
+    items = value if isinstance(value, list) else [value]
+    words = [str(item.get("class_path", "")) if isinstance(item, Mapping) else str(item) for item in items]
+    begun = [name for name in names for word in words if len(word) > 2 and name.lower().startswith(word.lower())]
+    close = [*begun, *(name for word in words for name in difflib.get_close_matches(word, names, n=1, cutoff=0.7))]
+    suggestion = f"; did you mean {close[0]}?" if close else ""
+    return f"expected {describe_type(hint)}, got {shorten(value)}{suggestion}"
+
+
+def _subclass_names(base: type) -> Iterator[str]:
+    for subclass in base.__subclasses__():
+        yield subclass.__name__
+        yield from _subclass_names(subclass)
 
 
 def merge(values: dict[str, Any], over: Mapping[str, Any]) -> None:

@@ -21,6 +21,7 @@ REFUSED_ARGUMENTS = {
     "reload_dataloaders_every_n_epochs": "a run is one pass over a stream of batches",
     "default_root_dir": "set output instead",
     "enable_checkpointing": "set execution.checkpoint_interval instead",
+    "barebones": "runs need checkpoints and logs",
     "inference_mode": "evaluation always runs without gradients",
 }
 #: Arguments that change a result. Loggers and profilers are passive; devices are counted (``world_size``).

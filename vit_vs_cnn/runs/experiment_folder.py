@@ -150,6 +150,10 @@ class FailureKind(StrEnum):
         return FailureKind.ERROR if isinstance(error, Exception) else None
 
 
+#: Failures that may not occur again. A repeated training diverges again, and an error in code occurs again.
+TRANSIENT_FAILURES = (FailureKind.PROCESS_LOST, FailureKind.OUT_OF_MEMORY)
+
+
 @dataclass(frozen=True)
 class Failure:
     """Failure of a run.
@@ -234,4 +238,5 @@ def raise_failures(runs: list[Run]) -> None:
     """Raise RunsFailed if some runs have no result, with one line for each."""
     failures = [failure for run in runs if not run.is_finished and (failure := read_failure(run.folder))]
     if failures:
-        raise RunsFailed([str(failure) for failure in failures])
+        is_transient = any(failure.kind in TRANSIENT_FAILURES for failure in failures)
+        raise RunsFailed([str(failure) for failure in failures], is_transient=is_transient)

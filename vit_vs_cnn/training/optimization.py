@@ -61,8 +61,8 @@ class Optimizer:
         With ``layer_decay`` there are two groups for each layer, as timm groups them.
 
         Raises:
-            InputError: if timm does not know the name or an option, a class is custom without ``trust``, or
-                ``layer_decay`` is set for a network of one layer.
+            InputError: if timm does not know the name or an option, the optimizer needs second derivatives, a class is
+                custom without ``trust``, or ``layer_decay`` is set for a network of one layer.
         """
         from timm.optim._optim_factory import OptimInfo, OptimizerRegistry, default_registry, list_optimizers
 
@@ -87,6 +87,8 @@ class Optimizer:
                 from vit_vs_cnn.training.muon import StackedMuon
 
                 info = replace(default_registry.get_optimizer_info(name), opt_class=StackedMuon)  # the same steps
+            elif not self.is_custom and default_registry.get_optimizer_info(name).second_order:
+                raise ValueError("it needs second derivatives, which training does not compute")
             if info is not None:
                 registry = OptimizerRegistry()
                 registry.register(info)

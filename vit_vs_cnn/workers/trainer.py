@@ -12,18 +12,8 @@ from torch import nn
 
 from vit_vs_cnn.config.experiment import Experiment
 from vit_vs_cnn.config.reading import read_value
-from vit_vs_cnn.config.trainer import as_list, trainer_settings
+from vit_vs_cnn.config.trainer import AUTO_PRECISION, as_list, trainer_settings
 from vit_vs_cnn.errors import InputError, one_line
-
-DEVICE_ARGUMENTS = (
-    "accelerator",
-    "devices",
-    "num_nodes",
-    "strategy",
-    "precision",
-    "plugins",
-    "accumulate_grad_batches",
-)
 
 
 def trainer_arguments(experiment: Experiment, **instead: Any) -> dict[str, Any]:
@@ -60,10 +50,15 @@ def world_size(experiment: Experiment) -> int:
     """Number of processes that share a run of the experiment.
 
     Raises:
-        InputError: Lightning refuses the devices, or the batch cannot be divided evenly.
+        InputError: Lightning refuses the devices or another argument, or the batch cannot be divided evenly.
     """
-    arguments = trainer_arguments(experiment, callbacks=None, logger=None, profiler=None)
-    arguments = {name: value for name, value in arguments.items() if name in DEVICE_ARGUMENTS}
+    if experiment.trainer.get("accelerator") == "gpu" and not torch.accelerator.is_available():
+        raise InputError(
+            "trainer.accelerator gpu: there is no GPU that PyTorch can use on this machine; use auto or cpu"
+        )
+    arguments = trainer_arguments(experiment, callbacks=None, logger=None)
+    if arguments.get("precision") == AUTO_PRECISION:
+        del arguments["precision"]
     switches = ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary")
     trainer = make_trainer(arguments | dict.fromkeys(switches, False))
     launcher = type(trainer.strategy.launcher).__name__
