@@ -277,7 +277,7 @@ q, k, v = torch.randn(3, 1, 1, 11, 16, dtype=torch.float64, generator=generator)
 
 kernel = (q @ k.transpose(-2, -1) / 16**0.5).exp()
 by_hand = kernel / kernel.sum(dim=-1, keepdim=True) @ v
-by_kernel, _ = ScoredAttention(KernelScore("exponential"))(q, k, v)
+by_kernel = ScoredAttention(KernelScore("exponential"))(q, k, v)
 by_package = scaled_dot_product_attention(q, k, v)
 by_torch = torch.nn.functional.scaled_dot_product_attention(q, k, v)
 for name, output in {"kernel": by_kernel, "package": by_package, "torch": by_torch}.items():
@@ -291,8 +291,8 @@ for name, output in {"kernel": by_kernel, "package": by_package, "torch": by_tor
 
 # %%
 same_length = k / k.norm(dim=-1, keepdim=True)
-gaussian, _ = ScoredAttention(KernelScore("gaussian"))(q, same_length, v)
-exponential, _ = ScoredAttention(KernelScore("exponential"))(q, same_length, v)
+gaussian = ScoredAttention(KernelScore("gaussian"))(q, same_length, v)
+exponential = ScoredAttention(KernelScore("exponential"))(q, same_length, v)
 assert torch.allclose(gaussian, exponential, atol=1e-12)
 print((gaussian - exponential).abs().max().item() < 1e-12)
 

@@ -137,8 +137,8 @@ assert torch.allclose(by_hand, score(queries, keys), atol=1e-6)
 
 # %%
 values = torch.randn(6, 2, generator=generator)
-assert torch.allclose(ScoredAttention(score)(queries, keys, values)[0], by_hand.softmax(dim=-1) @ values, atol=1e-6)
-print(tuple(ScoredAttention(score)(queries, keys, values)[0].shape))
+assert torch.allclose(ScoredAttention(score)(queries, keys, values), by_hand.softmax(dim=-1) @ values, atol=1e-6)
+print(tuple(ScoredAttention(score)(queries, keys, values).shape))
 
 # %% [markdown]
 # The additive score stores a hidden vector for each *pair* of query and key. The dot product is a single matrix

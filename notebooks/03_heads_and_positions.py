@@ -121,7 +121,7 @@ attention_heatmaps(weights[:1], column_labels=["head 0", "head 1", "head 2"])
 
 # %%
 order = torch.tensor([3, 0, 4, 1, 2])
-assert torch.allclose(attention(tokens[:, order])[0], attention(tokens)[0][:, order], atol=1e-6)
+assert torch.allclose(attention(tokens[:, order]), attention(tokens)[:, order], atol=1e-6)
 print("The outputs are the same, in the new order.")
 
 # %% [markdown]
@@ -130,7 +130,7 @@ print("The outputs are the same, in the new order.")
 
 # %%
 positions = sinusoidal_encoding(5, 12)
-difference = attention(tokens[:, order] + positions)[0] - attention(tokens + positions)[0][:, order]
+difference = attention(tokens[:, order] + positions) - attention(tokens + positions)[:, order]
 print(f"With positions, the outputs differ by up to {difference.abs().max().item():.2f}")
 assert difference.abs().max() > 0.01
 
@@ -293,7 +293,7 @@ attention = MultiHeadAttention(D, 2)
 layers = {
     "convolution": lambda x: convolution(x.mT).mT,
     "recurrence": lambda x: recurrence(x)[0],
-    "self-attention": lambda x: attention(x)[0],
+    "self-attention": attention,
 }
 
 
@@ -360,8 +360,8 @@ assert torch.allclose(encoding[:-7] @ rotation.T, encoding[7:], atol=1e-4)
 
 # %% tags=["solution", "hide-cell"]
 attention = MultiHeadAttention(12, 3)
-masked, _ = attention(tokens[:, order], mask=causal_mask(5))
-assert not torch.allclose(masked, attention(tokens, mask=causal_mask(5))[0][:, order], atol=1e-3)
+masked = attention(tokens[:, order], mask=causal_mask(5))
+assert not torch.allclose(masked, attention(tokens, mask=causal_mask(5))[:, order], atol=1e-3)
 # No: with the mask, each token depends on how many tokens came before it. So decoders can work without position encodings,
 # and encoders cannot.
 

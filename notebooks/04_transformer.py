@@ -63,10 +63,10 @@ torch.manual_seed(0)
 block = EncoderBlock(MultiHeadAttention(24, num_heads=3), mlp_ratio=4.0)
 tokens = torch.randn(2, 7, 24)
 
-z = tokens + block.attention(layer_norm(tokens, block.attention_norm))[0]
+z = tokens + block.attention(layer_norm(tokens, block.attention_norm))
 z = z + block.mlp.contract(F.gelu(block.mlp.expand(layer_norm(z, block.mlp_norm))))
-print("largest difference:", (z - block(tokens)[0]).abs().max().item())
-assert torch.allclose(z, block(tokens)[0], atol=1e-5)
+print("largest difference:", (z - block(tokens)).abs().max().item())
+assert torch.allclose(z, block(tokens), atol=1e-5)
 
 # %% [markdown]
 # ## Why residual connections, and where the norm goes
@@ -86,7 +86,7 @@ class Block(nn.Module):
         self.norms = nn.ModuleList([nn.LayerNorm(dim), nn.LayerNorm(dim)])
 
     def forward(self, z):
-        for branch, norm in zip((lambda x: self.attention(x)[0], self.mlp), self.norms, strict=True):
+        for branch, norm in zip((self.attention, self.mlp), self.norms, strict=True):
             if self.kind == "pre-norm":
                 z = z + branch(norm(z))
             elif self.kind == "post-norm":

@@ -115,7 +115,7 @@ class Block(nn.Module):
         self.mlp = nn.Sequential(nn.Linear(width, hidden), nn.GELU(), nn.Linear(hidden, width))
 
     def forward(self, tokens):
-        tokens = tokens + self.attention(self.norms[0](tokens))[0]
+        tokens = tokens + self.attention(self.norms[0](tokens))
         return tokens + self.mlp(self.norms[1](tokens))
 
 

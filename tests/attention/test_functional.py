@@ -136,7 +136,7 @@ def windows(*tensors):
 
 
 def blocks(*tensors):
-    return block_attention(*tensors, grid_size=(3, 5), window_size=(2, 3), shift=1)[0]
+    return block_attention(*tensors, grid_size=(3, 5), window_size=(2, 3), shift=1)
 
 
 MASK = torch.arange(QUERIES * KEYS).view(QUERIES, KEYS) % 3 > 0

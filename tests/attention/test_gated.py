@@ -57,7 +57,7 @@ def test_weights_are_the_papers_mixture():
 def test_explicit_and_fused_paths_agree_in_outputs_and_gradients(extra):
     attention = sampled(extra)
     inputs = qkv(extra, requires_grad=True)
-    fused, _ = attention(*inputs)
+    fused = attention(*inputs)
     explicit, weights = attention(*inputs, return_weights=True)
     torch.testing.assert_close(explicit, fused, rtol=0, atol=1e-12)
     torch.testing.assert_close(weights.sum(-1), torch.ones_like(weights[..., 0]), rtol=0, atol=1e-12)
@@ -93,5 +93,5 @@ def test_open_gates_with_sharp_heads_convolve():
         kernel[:, channels, 1 + down, 1 + right] = layer.output_projection.weight.detach()[:, channels]
     image = torch.randn(BATCH, dim, ROWS, COLS, dtype=torch.float64)
     expected = F.conv2d(F.pad(image, (1, 1, 1, 1), mode="replicate"), kernel, layer.output_projection.bias)
-    output, _ = layer(rearrange(image, "b d rows cols -> b (rows cols) d"))
+    output = layer(rearrange(image, "b d rows cols -> b (rows cols) d"))
     torch.testing.assert_close(output, rearrange(expected, "b d rows cols -> b (rows cols) d"), rtol=0, atol=1e-12)

@@ -54,7 +54,7 @@ def test_dot_product_and_exponential_kernel_are_scaled_dot_product_attention(sco
 @pytest.mark.parametrize("kernel", ["gaussian", "box", "triangle", "epanechnikov"])
 def test_attention_with_a_kernel_score_is_kernel_regression(kernel):
     queries, keys, values = tensors()
-    output, _ = ScoredAttention(KernelScore(kernel, 4.0))(queries, keys, values)
+    output = ScoredAttention(KernelScore(kernel, 4.0))(queries, keys, values)
     for image in range(BATCH):
         for head in range(HEADS):
             regression = KernelRegression(kernel, 4.0).fit(keys[image, head], values[image, head])

@@ -42,7 +42,7 @@ class Nudged(nn.Module):
             options |= {"mask": mask} if mask is not None else {}
             weights = self.inner(queries, keys, values, return_weights=True, **options)[1]
         weights = weights + self.step
-        return weights @ values, weights if return_weights else None
+        return (weights @ values, weights) if return_weights else weights @ values
 
 
 def nudge(model, layer, step):

@@ -41,7 +41,16 @@ def test_block_equals_torchs_pre_norm_layer_with_the_same_weights():
         packed |= {f"{their_name}.{kind}": weights[f"{our_name}.{kind}"] for kind in ("weight", "bias")}
     theirs.load_state_dict(packed)
     inputs = tokens()
-    torch.testing.assert_close(ours(inputs)[0], theirs(inputs), rtol=0, atol=1e-10)
+    torch.testing.assert_close(ours(inputs), theirs(inputs), rtol=0, atol=1e-10)
+
+
+def test_blocks_are_modules_from_tensor_to_tensor():
+    """Hooks, feature extractors and ``nn.Sequential`` of other libraries work with them."""
+    encoder = Encoder([attention() for _ in range(3)], 2.0).double()
+    inputs = tokens()
+    output, weights = encoder(inputs, return_weights=True)
+    torch.testing.assert_close(nn.Sequential(*encoder.blocks)(inputs), output, rtol=0, atol=1e-12)
+    assert [layer.shape for layer in weights] == [(BATCH, HEADS, TOKENS, TOKENS)] * 3
 
 
 def test_drop_path_grows_linearly_and_is_absent_in_the_first_block():
@@ -54,10 +63,10 @@ def test_drop_path_grows_linearly_and_is_absent_in_the_first_block():
 def test_drop_path_drops_the_branch_and_not_the_tokens():
     block = EncoderBlock(attention(), 2.0, drop_path=0.999).double()
     inputs = tokens()
-    assert torch.equal(block(inputs)[0], inputs)
+    assert torch.equal(block(inputs), inputs)
     dropped = block.drop_path(torch.ones(4000, 5, 3))  # whole images at a time, and none in evaluation
     assert torch.equal(dropped, dropped[:, :1, :1].expand_as(dropped))
-    assert not torch.equal(block.eval()(inputs)[0], inputs)
+    assert not torch.equal(block.eval()(inputs), inputs)
 
 
 @pytest.mark.parametrize(

@@ -61,6 +61,17 @@ def images(size=IMAGE_SIZE):
 
 
 @pytest.mark.parametrize("options", CONFIGURATIONS)
+def test_forward_hooks_find_tensors(options):
+    """In every module but rotary positions, which turn queries and keys."""
+    model, outputs = build(**options).eval(), []
+    for module in model.modules():
+        module.register_forward_hook(lambda module, _, output: outputs.append((type(module).__name__, output)))
+    model(images())
+    assert len(outputs) > 10
+    assert {name for name, output in outputs if not isinstance(output, torch.Tensor)} <= {"RotaryPosition"}
+
+
+@pytest.mark.parametrize("options", CONFIGURATIONS)
 def test_logits_with_attention_equal_the_fused_ones_in_outputs_and_gradients(options):
     model = build(**options).eval()
     batch = images()
@@ -87,7 +98,7 @@ def test_logits_follow_the_papers_equations():
     patches = F.conv2d(batch, kernel.weight.view(DIM, 3, 4, 4), kernel.bias, stride=4).flatten(2).mT
     tokens = torch.cat([model.class_token.expand(BATCH, 1, DIM), patches], 1) + model.position.encoding
     for block in model.encoder.blocks:
-        tokens = tokens + block.attention(block.attention_norm(tokens))[0]
+        tokens = tokens + block.attention(block.attention_norm(tokens))
         tokens = tokens + block.mlp(block.mlp_norm(tokens))
     expected = model.head(model.norm(tokens[:, 0]))
     torch.testing.assert_close(model(batch), expected, rtol=0, atol=1e-12)

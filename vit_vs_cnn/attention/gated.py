@@ -6,7 +6,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from vit_vs_cnn.attention.arguments import Heads, HeadValues, TokenWeights, check_positive
-from vit_vs_cnn.attention.functional import attend, masked_softmax
+from vit_vs_cnn.attention.functional import masked_softmax, scaled_dot_product_attention
 from vit_vs_cnn.attention.positions import GridLayer
 from vit_vs_cnn.attention.relative import RelativePosition, kernel_offsets
 
@@ -73,8 +73,8 @@ class GatedAttention(GridLayer):
         values: HeadValues,
         *,
         return_weights: bool = False,
-    ) -> tuple[HeadValues, TokenWeights | None]:
-        """Output, and the weights with ``return_weights``, else None.
+    ) -> HeadValues | tuple[HeadValues, TokenWeights]:
+        """Attend to content and to positions.
 
         Arguments:
             queries, keys, values: of the prefix tokens, then of the patches of the grid.
@@ -85,11 +85,12 @@ class GatedAttention(GridLayer):
         # The row of a prefix token has no positional weights and takes no share of them: rows sum to one.
         is_patch = torch.arange(queries.shape[-2], device=gate.device) >= self.num_prefix_tokens
         share = gate * is_patch[:, None] if self.num_prefix_tokens else gate
-        output, content_weights = attend(queries, keys, values, return_weights=return_weights)
-        if content_weights is not None:
+        if return_weights:
+            _, content_weights = scaled_dot_product_attention(queries, keys, values, return_weights=True)
             weights = (1 - share) * content_weights + gate * positional
             return weights.to(values.dtype) @ values, weights
+        output = scaled_dot_product_attention(queries, keys, values)
         # One product per head for all images, which share these weights.
         means = positional.to(values.dtype) @ rearrange(values, "b heads n d -> heads n (b d)")
         means = rearrange(means, "heads n (b d) -> b heads n d", d=values.shape[-1])
-        return (1 - share) * output + gate * means, None
+        return (1 - share) * output + gate * means

@@ -109,11 +109,11 @@ class LinearAttention(nn.Module):
 
     def forward(
         self, queries: Queries, keys: Keys, values: Values, *, return_weights: bool = False
-    ) -> tuple[AttentionOutput, Weights | None]:
-        """Output, and the weights with ``return_weights``, else None; arguments as of ``linear_attention``."""
+    ) -> AttentionOutput | tuple[AttentionOutput, Weights]:
+        """``linear_attention``; with ``return_weights`` also the weights ``(batch, heads, queries, keys)``."""
         if return_weights:
             return linear_attention_reference(queries, keys, values, feature_map=self.feature_map)
-        return linear_attention(queries, keys, values, feature_map=self.feature_map), None
+        return linear_attention(queries, keys, values, feature_map=self.feature_map)
 
 
 def _causal_sums(query_features: Tensor, key_features: Tensor, values: Tensor) -> Tensor:

@@ -46,7 +46,7 @@ class MultiHeadAttention(nn.Module):
         window: local attention in place of ``scaled_dot_product_attention``; self-attention without a mask.
         inner_attention: attention with other scores, without a mask: a ``ScoredAttention``, a ``LinearAttention``, a
             ``GatedAttention``, or a module called as ``inner_attention(queries, keys, values, return_weights=...)``
-            that returns output and weights.
+            that returns the output, and output and weights with ``return_weights=True``.
 
     Raises:
         ValueError: if a width is not positive, ``num_heads`` does not divide ``embed_dim``, ``dropout`` is outside
@@ -106,15 +106,19 @@ class MultiHeadAttention(nn.Module):
         *,
         mask: AnyMask | None = None,
         return_weights: bool = False,
-    ) -> tuple[Float[Tensor, "batch queries embed_dim"], Weights | None]:
-        """Output, and the weights ``(batch, heads, queries, keys)`` with ``return_weights``, else None.
+    ) -> Float[Tensor, "batch queries embed_dim"] | tuple[Float[Tensor, "batch queries embed_dim"], Weights]:
+        """Attend in every head.
 
         Arguments:
             keys: ``(batch, keys, key_dim)``; the queries if None.
             values: ``(batch, keys, value_dim)``; the keys if None.
             mask: True where a query may attend: ``(queries, keys)``, ``(batch, queries, keys)`` (the same in every
                 head) or ``(batch, heads, queries, keys)``; a dimension of size 1 broadcasts.
-            return_weights: compute without the fused kernel, and return the weights too.
+            return_weights: compute without the fused kernel, and return the weights of every head too.
+
+        Returns:
+            output ``(batch, queries, embed_dim)``; with ``return_weights`` also the weights ``(batch, num_heads,
+            queries, keys)``.
         """
         keys = queries if keys is None else keys
         values = keys if values is None else values
@@ -124,16 +128,18 @@ class MultiHeadAttention(nn.Module):
         if mask is not None and (self.window is not None or self.inner_attention is not None):
             raise ValueError("attention with a window or an inner_attention takes no mask, but got one")
         if self.window is not None:
-            output, weights = self.window(
-                *heads, relative_position=self.relative_position, return_weights=return_weights
-            )
+            attended = self.window(*heads, relative_position=self.relative_position, return_weights=return_weights)
         elif self.inner_attention is not None:
-            output, weights = self.inner_attention(*heads, return_weights=return_weights)
+            attended = self.inner_attention(*heads, return_weights=return_weights)
         else:
             bias = None if self.relative_position is None else self.relative_position.token_bias()
             dropout = self.dropout if self.training else 0.0
             output, weights = attend(*heads, mask=mask, bias=bias, dropout=dropout, return_weights=return_weights)
-        return self.output_projection(rearrange(output, "b heads n d -> b n (heads d)")), weights
+            attended = output if weights is None else (output, weights)
+        if not return_weights:
+            return self._join(attended)
+        output, weights = attended
+        return self._join(output), weights
 
     def _project(self, queries: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values of every head, ``(batch, heads, tokens, head_dim)``.
@@ -152,3 +158,6 @@ class MultiHeadAttention(nn.Module):
 
     def _split(self, tokens: Tensor) -> Tensor:
         return rearrange(tokens, "b n (heads d) -> b heads n d", heads=self.num_heads)
+
+    def _join(self, heads: Tensor) -> Tensor:
+        return self.output_projection(rearrange(heads, "b heads n d -> b n (heads d)"))

@@ -145,7 +145,7 @@ class ScoredAttention(nn.Module):
         *,
         mask: AnyMask | None = None,
         return_weights: bool = False,
-    ) -> tuple[Output, ScoreTable | None]:
-        """Output, and the weights with ``return_weights``, else None; arguments as of ``attention_from_scores``."""
+    ) -> Output | tuple[Output, ScoreTable]:
+        """``attention_from_scores`` of the module's score; with ``return_weights`` also the weights."""
         output, weights = attention_from_scores(self.score(queries, keys), values, mask=mask)
-        return output, weights if return_weights else None
+        return (output, weights) if return_weights else output

@@ -82,14 +82,18 @@ class EncoderBlock(nn.Module):
 
             self.drop_path = StochasticDepth(drop_path, mode="row")
 
-    def forward(self, tokens: Tokens, *, return_weights: bool = False) -> tuple[Tokens, TokenWeights | None]:
-        """Tokens after the block, and the attention weights with ``return_weights``, else None."""
-        branch, weights = self.attention(self.attention_norm(tokens), return_weights=return_weights)
+    def forward(self, tokens: Tokens, *, return_weights: bool = False) -> Tokens | tuple[Tokens, TokenWeights]:
+        """Tokens after the block; with ``return_weights`` also the weights ``(batch, heads, tokens, tokens)``."""
+        normed, weights = self.attention_norm(tokens), None
+        if return_weights:
+            branch, weights = self.attention(normed, return_weights=True)
+        else:
+            branch = self.attention(normed)
         if self.dropout is not None:
             branch = self.dropout(branch)
         tokens = tokens + self._scale_and_drop(branch, self.attention_scale)
         tokens = tokens + self._scale_and_drop(self.mlp(self.mlp_norm(tokens)), self.mlp_scale)
-        return tokens, weights
+        return tokens if weights is None else (tokens, weights)
 
     def _scale_and_drop(self, branch: Tensor, scale: Tensor | None) -> Tensor:
         branch = branch if scale is None else branch * scale
@@ -137,16 +141,18 @@ class Encoder(nn.Module):
         )
         self.conditional_position = conditional_position
 
-    def forward(self, tokens: Tokens, *, return_weights: bool = False) -> tuple[Tokens, list[TokenWeights]]:
-        """Tokens after the last block, and the attention weights of every layer; none without ``return_weights``."""
+    def forward(self, tokens: Tokens, *, return_weights: bool = False) -> Tokens | tuple[Tokens, list[TokenWeights]]:
+        """Tokens after the last block; with ``return_weights`` also the attention weights of every layer."""
         weights = []
         for layer, block in enumerate(self.blocks):
-            tokens, layer_weights = block(tokens, return_weights=return_weights)
             if return_weights:
+                tokens, layer_weights = block(tokens, return_weights=True)
                 weights.append(layer_weights)
+            else:
+                tokens = block(tokens)
             if layer == 0 and self.conditional_position is not None:
                 tokens = self.conditional_position(tokens)
-        return tokens, weights
+        return (tokens, weights) if return_weights else tokens
 
 
 class SequencePool(nn.Module):

@@ -62,17 +62,22 @@ class TransformerBlock(nn.Module):
         mask: AnyMask | None = None,
         memory_mask: AnyMask | None = None,
         return_weights: bool = False,
-    ) -> tuple[Tokens, Tensor | None, Tensor | None]:
-        """Tokens, and the weights of self- and cross-attention with ``return_weights``, else None."""
-        cross_weights = None
-        output, weights = self.self_attention(self._before(tokens, 0), mask=mask, return_weights=return_weights)
-        tokens = self._after(tokens + self.dropout(output), 0)
+    ) -> Tokens | tuple[Tokens, list[Tensor]]:
+        """Tokens; with ``return_weights`` also the weights of self-attention and, if there is any, cross-attention."""
+        weights = []
+        branches = [(self.self_attention, (), mask)]
         if self.cross_attention is not None:
-            output, cross_weights = self.cross_attention(
-                self._before(tokens, 1), memory, mask=memory_mask, return_weights=return_weights
-            )
-            tokens = self._after(tokens + self.dropout(output), 1)
-        return self._after(tokens + self.mlp(self._before(tokens, -1)), -1), weights, cross_weights
+            branches.append((self.cross_attention, (memory,), memory_mask))
+        for number, (attention, keys, branch_mask) in enumerate(branches):
+            queries = self._before(tokens, number)
+            if return_weights:
+                output, branch_weights = attention(queries, *keys, mask=branch_mask, return_weights=True)
+                weights.append(branch_weights)
+            else:
+                output = attention(queries, *keys, mask=branch_mask)
+            tokens = self._after(tokens + self.dropout(output), number)
+        tokens = self._after(tokens + self.mlp(self._before(tokens, -1)), -1)
+        return (tokens, weights) if return_weights else tokens
 
     def _before(self, tokens: Tensor, branch: int) -> Tensor:
         return self.norms[branch](tokens) if self.norm_first else tokens
@@ -166,11 +171,11 @@ class Transformer(nn.Module):
             ValueError: if a sequence is longer than ``max_tokens``.
         """
         source_mask = _padding_mask(source, source_lengths)
-        memory, encoder = self._encode(source, source_mask, return_weights=return_weights)
         target_mask = _padding_mask(target, target_lengths)
-        tokens, decoder, cross = self._decode(target, memory, target_mask, source_mask, return_weights=return_weights)
-        logits = self.head(tokens)
-        return (logits, TransformerWeights(encoder, decoder, cross)) if return_weights else logits
+        weights = TransformerWeights([], [], []) if return_weights else None
+        memory = self._encode(source, source_mask, weights)
+        logits = self.head(self._decode(target, memory, target_mask, source_mask, weights))
+        return logits if weights is None else (logits, weights)
 
     @torch.no_grad()
     def decode_greedily(
@@ -192,25 +197,26 @@ class Transformer(nn.Module):
             max_tokens: largest number of symbols, the stop symbol included; at most the maximum of the model.
         """
         source_mask = _padding_mask(source, source_lengths)
-        memory, _ = self._encode(source, source_mask)
+        memory = self._encode(source, source_mask)
         generated = torch.full((len(source), 1), start_token, dtype=torch.long, device=source.device)
         stopped = torch.zeros(len(source), dtype=torch.bool, device=source.device)
         while generated.shape[1] <= max_tokens and not stopped.all():
-            tokens, _, _ = self._decode(generated, memory, None, source_mask)
+            tokens = self._decode(generated, memory, None, source_mask)
             symbols = self.head(tokens[:, -1]).argmax(dim=-1).masked_fill(stopped, stop_token)
             stopped = stopped | (symbols == stop_token)
             generated = torch.cat([generated, symbols[:, None]], dim=1)
         return generated[:, 1:]
 
-    def _encode(
-        self, source: Tensor, mask: Tensor | None, *, return_weights: bool = False
-    ) -> tuple[Tensor, list[Tensor]]:
-        """Memory, and the weights of every block; none without ``return_weights``."""
-        tokens, collected = self._embed(source, self.source_embedding), []
+    def _encode(self, source: Tensor, mask: Tensor | None, weights: TransformerWeights | None = None) -> Tensor:
+        """Memory. The attention weights of every block are added to ``weights``."""
+        tokens = self._embed(source, self.source_embedding)
         for block in self.encoder:
-            tokens, weights, _ = block(tokens, mask=mask, return_weights=return_weights)
-            collected.append(weights)
-        return self.encoder_norm(tokens), collected if return_weights else []
+            if weights is None:
+                tokens = block(tokens, mask=mask)
+            else:
+                tokens, (own,) = block(tokens, mask=mask, return_weights=True)
+                weights.encoder.append(own)
+        return self.encoder_norm(tokens)
 
     def _decode(
         self,
@@ -218,21 +224,19 @@ class Transformer(nn.Module):
         memory: Tensor,
         mask: Tensor | None,
         memory_mask: Tensor | None,
-        *,
-        return_weights: bool = False,
-    ) -> tuple[Tensor, list[Tensor], list[Tensor]]:
-        """Tokens of the target, and the weights of self- and cross-attention; none without ``return_weights``."""
+        weights: TransformerWeights | None = None,
+    ) -> Tensor:
+        """Tokens of the target. The attention weights of every block are added to ``weights``."""
         tokens = self._embed(target, self.target_embedding)
         mask = combine_masks(causal_mask(target.shape[1], device=target.device), mask)
-        collected, collected_cross = [], []
         for block in self.decoder:
-            tokens, weights, cross_weights = block(
-                tokens, memory, mask=mask, memory_mask=memory_mask, return_weights=return_weights
-            )
-            collected.append(weights)
-            collected_cross.append(cross_weights)
-        tokens = self.decoder_norm(tokens)
-        return (tokens, collected, collected_cross) if return_weights else (tokens, [], [])
+            if weights is None:
+                tokens = block(tokens, memory, mask=mask, memory_mask=memory_mask)
+            else:
+                tokens, (own, cross) = block(tokens, memory, mask=mask, memory_mask=memory_mask, return_weights=True)
+                weights.decoder.append(own)
+                weights.cross.append(cross)
+        return self.decoder_norm(tokens)
 
     def _embed(self, symbols: Tensor, embedding: nn.Embedding) -> Tensor:
         tokens = symbols.shape[1]

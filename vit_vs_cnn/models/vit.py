@@ -297,10 +297,10 @@ class VisionTransformer(TimmInterface):
 
     def forward_features(self, images: Images) -> Tokens:
         """Tokens after the encoder, before pool and norm, the prefix tokens first."""
-        return self._encode(images)[0]
+        return self.encoder(self._embed(images))
 
-    def _encode(self, images: Images, *, return_weights: bool = False) -> tuple[Tokens, list[TokenWeights]]:
-        """Tokens after the encoder, and the attention weights of every layer; none without ``return_weights``."""
+    def _embed(self, images: Images) -> Tokens:
+        """Tokens before the encoder, the prefix tokens first."""
         tokens = self.patch_embedding(images)
         if self.class_token is not None:
             tokens = torch.cat([self.class_token.expand(tokens.shape[0], 1, -1), tokens], dim=1)
@@ -313,7 +313,7 @@ class VisionTransformer(TimmInterface):
             tokens = self.dropout(tokens)
         if self.embedding_norm is not None:
             tokens = self.embedding_norm(tokens)
-        return self.encoder(tokens, return_weights=return_weights)
+        return tokens
 
     def forward_head(self, tokens: Tokens, pre_logits: bool = False) -> Logits:
         """Logits of the pooled and normed tokens; their features with ``pre_logits``."""
@@ -340,7 +340,7 @@ class VisionTransformer(TimmInterface):
         """
         if return_attention is not True:  # torch.fx passes a Proxy
             return self.forward_head(self.forward_features(images))
-        tokens, weights = self._encode(images, return_weights=True)
+        tokens, weights = self.encoder(self._embed(images), return_weights=True)
         return self.forward_head(tokens), weights
 
     @classmethod

@@ -160,9 +160,8 @@ def test_a_layer_without_prefix_tokens_is_the_function_and_prefix_tokens_attend_
         position = RelativeBias((4, 5), HEADS, prefix).double()
         layer = SlidingWindow((4, 5), 3, boundary, prefix)
         tensors = inputs(prefix + rows * cols)
-        output, no_weights = layer(*tensors, relative_position=position)
+        output = layer(*tensors, relative_position=position)
         explicit, weights = layer(*tensors, relative_position=position, return_weights=True)
-        assert no_weights is None
         torch.testing.assert_close(explicit, output, rtol=0, atol=1e-12)
         torch.testing.assert_close(weights @ tensors[2], output, rtol=0, atol=1e-12)
         patches = weights[:, :, prefix:, prefix:]
@@ -200,7 +199,7 @@ def test_invalid_arguments_are_named_with_the_reason(options, message):
 
 def test_a_layer_refuses_another_number_of_tokens():
     layer = SlidingWindow((4, 4), 3, num_prefix_tokens=1)
-    assert layer(*inputs(17))[0].shape == (BATCH, HEADS, 17, VALUE_DIM)
+    assert layer(*inputs(17)).shape == (BATCH, HEADS, 17, VALUE_DIM)
     with pytest.raises(ValueError, match=r"rows \* cols = 16 tokens .* have 15"):
         layer(*inputs(16))
 
@@ -235,7 +234,7 @@ def test_tables_cached_by_inference_or_export_can_be_used_in_training(grid_size,
 
     class Network(torch.nn.Module):
         def forward(self, queries, keys, values):
-            return layer(queries, keys, values)[0]
+            return layer(queries, keys, values)
 
     # Of equal width, so that torch uses the fused kernel, which saves the mask for its backward pass.
     tensors = [torch.randn(1, HEADS, math.prod(grid_size), DIM, requires_grad=True) for _ in range(3)]
@@ -244,7 +243,7 @@ def test_tables_cached_by_inference_or_export_can_be_used_in_training(grid_size,
     with torch.inference_mode():
         torch.testing.assert_close(program.module()(*tensors), expected)
         layer(*tensors)
-    output, _ = layer(*tensors)
+    output = layer(*tensors)
     torch.testing.assert_close(output, expected)
     output.sum().backward()
     assert all(x.grad is not None for x in tensors)

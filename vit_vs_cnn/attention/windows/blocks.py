@@ -1,6 +1,6 @@
 """Attention within blocks: windows that tile the grid and do not overlap; their borders may be shifted."""
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple, Required, TypedDict, Unpack, overload
 
 import torch
 import torch.nn.functional as F
@@ -9,7 +9,7 @@ from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
 
 from vit_vs_cnn.attention.arguments import Heads, HeadValues, Size2d, TokenWeights, as_rows_and_cols
-from vit_vs_cnn.attention.functional import attend, attend_nonempty
+from vit_vs_cnn.attention.functional import attend, attend_nonempty, scaled_dot_product_attention
 from vit_vs_cnn.attention.positions import GridLayer
 from vit_vs_cnn.attention.relative import RelativePosition, expand_offsets
 from vit_vs_cnn.attention.windows.neighbourhood import cache_tables, check_shapes
@@ -42,6 +42,32 @@ class Blocks(NamedTuple):
         return rows, cols
 
 
+class BlockOptions(TypedDict, total=False):
+    """Keyword arguments of ``block_attention``, for type checkers."""
+
+    grid_size: Required[Size2d]
+    window_size: Required[Size2d]
+    shift: Size2d
+    bias: Tensor | None
+
+
+@overload
+def block_attention(
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    *,
+    return_weights: Literal[False] = False,
+    **options: Unpack[BlockOptions],
+) -> Tensor: ...
+
+
+@overload
+def block_attention(
+    queries: Tensor, keys: Tensor, values: Tensor, *, return_weights: Literal[True], **options: Unpack[BlockOptions]
+) -> tuple[Tensor, Tensor]: ...
+
+
 def block_attention(
     queries: Heads,
     keys: Heads,
@@ -52,8 +78,8 @@ def block_attention(
     shift: Size2d = 0,
     bias: OffsetBias | None = None,
     return_weights: bool = False,
-) -> tuple[HeadValues, TokenWeights | None]:
-    """Attention of each token to those of its window, the windows tiling the grid: output, and weights or None.
+) -> HeadValues | tuple[HeadValues, TokenWeights]:
+    """Attention of each token to those of its window. The windows tile the grid.
 
     Two tokens attend to each other where ``floor((p - shift) / window)`` agrees for their rows and for their columns.
 
@@ -77,16 +103,16 @@ def block_attention(
     if return_weights:
         token_bias = None if bias is None else _expand_bias(blocks, bias)
         mask = window_mask(*blocks).to(queries.device)
-        return attend(queries, keys, values, mask=mask, bias=token_bias, return_weights=True)
+        return scaled_dot_product_attention(queries, keys, values, mask=mask, bias=token_bias, return_weights=True)
     mask = None
     if any(blocks.shift) or any(blocks.margins):
         mask = _block_mask(blocks, queries.device).repeat(queries.shape[1], 1, 1)
     tiles = _cut(blocks, queries), _cut(blocks, keys), _cut(blocks, values)
     if bias is None:  # every token may attend to itself
-        return _join(blocks, attend_nonempty(*tiles, mask)), None
+        return _join(blocks, attend_nonempty(*tiles, mask))
     windows = blocks.counts[0] * blocks.counts[1]
     window_bias = expand_offsets(bias, blocks.window_size)[:, None].expand(-1, windows, -1, -1).flatten(0, 1)
-    return _join(blocks, attend(*tiles, mask=mask, bias=window_bias)[0]), None
+    return _join(blocks, scaled_dot_product_attention(*tiles, mask=mask, bias=window_bias))
 
 
 def _expand_bias(blocks: Blocks, bias: Tensor) -> Tensor:
@@ -183,7 +209,7 @@ class BlockWindow(GridLayer):
         *,
         relative_position: RelativePosition | None = None,
         return_weights: bool = False,
-    ) -> tuple[HeadValues, TokenWeights | None]:
+    ) -> HeadValues | tuple[HeadValues, TokenWeights]:
         size = self.grid_size
         window = min(self.window_size[0], size[0]), min(self.window_size[1], size[1])
         row, col = (w // 2 if self.shifted and w < s else 0 for w, s in zip(window, size, strict=True))
@@ -192,7 +218,8 @@ class BlockWindow(GridLayer):
             bias = None if relative_position is None else relative_position.token_bias()
             prefix = self.num_prefix_tokens
             mask = F.pad(window_mask(size, window, shift), (prefix, 0, prefix, 0), value=True).to(queries.device)
-            return attend(queries, keys, values, mask=mask, bias=bias, return_weights=return_weights)
+            output, weights = attend(queries, keys, values, mask=mask, bias=bias, return_weights=return_weights)
+            return output if weights is None else (output, weights)
         bias = None
         if relative_position is not None:
             bias = relative_position.bias_at_offsets(range(1 - window[0], window[0]), range(1 - window[1], window[1]))

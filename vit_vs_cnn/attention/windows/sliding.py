@@ -232,14 +232,15 @@ class SlidingWindow(GridLayer):
         *,
         relative_position: RelativePosition | None = None,
         return_weights: bool = False,
-    ) -> tuple[HeadValues, TokenWeights | None]:
-        """Output, and the weights ``(batch, heads, tokens, tokens)`` with ``return_weights``, else None."""
+    ) -> HeadValues | tuple[HeadValues, TokenWeights]:
+        """Attend within the windows; with ``return_weights`` also the weights ``(batch, heads, tokens, tokens)``."""
         neighbourhood = Neighbourhood(self.grid_size, self.window_size, self.boundary)
         bias = prefix_bias = None
         if relative_position is not None:
             bias = relative_position.bias_at_offsets(*neighbourhood.offsets)
             prefix_bias = relative_position.prefix_bias()
         check_shapes(queries[:, :, self.num_prefix_tokens :], bias, self.grid_size, self.window_size)
-        return _attend_in_windows(
+        output, weights = _attend_in_windows(
             queries, keys, values, neighbourhood, bias=bias, prefix_bias=prefix_bias, return_weights=return_weights
         )
+        return output if weights is None else (output, weights)

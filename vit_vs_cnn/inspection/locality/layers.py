@@ -158,12 +158,12 @@ class TokenConvolution(nn.Module):
         self.grid_size, self.num_prefix_tokens = layer.grid_size, layer.num_prefix_tokens
         self.attention = attention if layer.num_prefix_tokens else None
 
-    def forward(self, queries: Tensor, **_: Any) -> tuple[Float[Tensor, "batch tokens embed_dim"], None]:
+    def forward(self, queries: Tensor) -> Float[Tensor, "batch tokens embed_dim"]:
         convolved = self.convolution(to_map(queries, self.grid_size, self.num_prefix_tokens))
         tokens = rearrange(convolved, "b d rows cols -> b (rows cols) d")
         if self.attention is None:
-            return tokens, None
-        return torch.cat([self.attention(queries)[0][:, : self.num_prefix_tokens], tokens], dim=1), None
+            return tokens
+        return torch.cat([self.attention(queries)[:, : self.num_prefix_tokens], tokens], dim=1)
 
 
 def replace_attention(network: nn.Module, layer: AttentionLayer, fitted: nn.Conv2d) -> nn.Module:
