@@ -131,6 +131,7 @@ def test_callback_state_from_validation_survives_an_interruption(tmp_path, hook,
         ("64-true", "on_train_batch_start", 4),
         ("32-true", "on_train_batch_start", 6),  # of the last step, which a validation follows
         ("32-true", "on_validation_batch_end", 7),  # of the last validation
+        ("32-true", "on_save_checkpoint", 7),  # while the last checkpoint is written
     ],
 )
 def test_a_stopped_run_resumes_bit_for_bit_and_calls_callbacks_for_every_batch(tmp_path, precision, hook, step):
@@ -146,6 +147,7 @@ def test_a_stopped_run_resumes_bit_for_bit_and_calls_callbacks_for_every_batch(t
     asking = {"class_path": "tests.workers.killer.AskToStop", "init_args": {"step": step, "hook": hook}}
     with pytest.raises(Interrupted, match=f"at step {min(step + 1, 7)} of 7"):
         _run(killed | {"execution": killed["execution"] | {"passive_callbacks": [asking]}})
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     assert not list(tmp_path.glob("killed/tiny/cells/*/result.json"))
     _run(killed)
     _assert_ends_alike(tmp_path, "resnet")

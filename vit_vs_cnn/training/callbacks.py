@@ -43,14 +43,13 @@ class RunCheckpoint(Checkpoint):
         self.run_name = run_name
         self._saved_step = -1
         self._stop_requested = False
-        self._previous_handlers: dict[signal.Signals, Any] = {}
 
     def on_train_start(self, trainer: lightning.Trainer, *_: Any) -> None:
         self._saved_step = trainer.global_step
-        # Lightning sets its handlers before, which would end the run without a checkpoint.
+        # They replace Lightning's handlers, which would end the run without a checkpoint, until the end of its ``fit``.
         with contextlib.suppress(ValueError):  # signals reach the main thread only
             for number in (signal.SIGINT, signal.SIGTERM):
-                self._previous_handlers[number] = signal.signal(number, self._request_stop)
+                signal.signal(number, self._request_stop)
 
     def _request_stop(self, number: int, frame: FrameType | None) -> None:
         if self._stop_requested and number == signal.SIGINT:
@@ -65,32 +64,24 @@ class RunCheckpoint(Checkpoint):
         step = trainer.global_step
         if step == trainer.max_steps:
             return  # a validation follows, which a resume from a checkpoint before it would skip
-        is_stopped = self._is_stop_requested(trainer)
+        is_stopped = trainer.strategy.reduce_boolean_decision(self._stop_requested, all=False)
         if is_stopped or (step % self.interval == 0 and step != self._saved_step):
             self._save(trainer)
         if is_stopped:
-            raise self._interrupted(trainer)
+            self._stop_requested = True
+            self.raise_if_stopped(trainer)
+
+    def raise_if_stopped(self, trainer: lightning.Trainer) -> None:
+        """Raise Interrupted if a signal arrived. Called again after ``fit``, for signals after the last step."""
+        if self._stop_requested:
+            raise Interrupted(f"stopped {self.run_name} at step {trainer.global_step} of {trainer.max_steps}")
 
     def on_train_end(self, trainer: lightning.Trainer, *_: Any) -> None:
-        self.on_exception()
         ended_early = trainer.global_step < trainer.max_steps
         if ended_early:
             self.metadata = {**self.metadata, CHECKPOINT_KEY_ENDED_EARLY: True}
         if ended_early or trainer.global_step != self._saved_step or not self.path.exists():
             self._save(trainer)
-        if self._is_stop_requested(trainer):
-            raise self._interrupted(trainer)
-
-    def _is_stop_requested(self, trainer: lightning.Trainer) -> bool:
-        return trainer.strategy.reduce_boolean_decision(self._stop_requested, all=False)
-
-    def _interrupted(self, trainer: lightning.Trainer) -> Interrupted:
-        return Interrupted(f"stopped {self.run_name} at step {trainer.global_step} of {trainer.max_steps}")
-
-    def on_exception(self, *_: Any) -> None:
-        for number, handler in self._previous_handlers.items():
-            signal.signal(number, handler)
-        self._previous_handlers = {}
 
     def on_save_checkpoint(self, trainer: lightning.Trainer, module: Any, checkpoint: dict[str, Any]) -> None:
         interval = trainer.log_every_n_steps  # pyright: ignore[reportAttributeAccessIssue]

@@ -19,7 +19,7 @@ from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import DamagedFile, InputError, Interrupted
 from vit_vs_cnn.models.cost import count_parameters
 from vit_vs_cnn.models.input_wrappers import unwrap
-from vit_vs_cnn.process import quiet_lightning
+from vit_vs_cnn.process import preserve_signal_handlers, quiet_lightning
 from vit_vs_cnn.runs.evaluation import Predictions, predict
 from vit_vs_cnn.runs.held_out import find_called_classifier
 from vit_vs_cnn.runs.networks import CHECKPOINT_KEY_TRAINING_HASHES, TrainingImageHashes
@@ -201,13 +201,14 @@ def fit(prepared: PreparedRun, services: Sequence[Logger], console: Console) -> 
         module.double()  # Lightning does so only after it has loaded the weights, which would be rounded to float32
     metrics_csv.resume(step, logged, repeats_validation=validation.is_due(trainer, step))
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), preserve_signal_handlers():
             quiet_lightning()
             trainer.fit(
                 module, datamodule=data, ckpt_path=None if logged is None else run.checkpoint, weights_only=True
             )
     except SystemExit as error:  # Lightning's answer to a second Ctrl-C, and to SIGTERM within a step
         raise Interrupted(f"stopped in {run.name}") from error
+    checkpoint.raise_if_stopped(trainer)
     # In float32, independent of the training precision: bf16-true leaves weights that do not fit the images.
     trained = module.evaluated_network.float().to(trainer.strategy.root_device)
     cost = TrainingCost(
