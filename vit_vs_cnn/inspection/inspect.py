@@ -23,6 +23,7 @@ from vit_vs_cnn.inspection.attention_weights import AttentionMaps, Images, atten
 from vit_vs_cnn.inspection.deletion import DeletionTest, deletion_grid
 from vit_vs_cnn.inspection.map_scores import adjust_scores, random_maps, score_methods
 from vit_vs_cnn.inspection.saliency import SaliencyMethod, get_method, list_methods, saliency_maps
+from vit_vs_cnn.models.input_wrappers import unwrap
 from vit_vs_cnn.runs.evaluation import check_finite
 from vit_vs_cnn.runs.experiment_folder import read_finished_results, select_results
 from vit_vs_cnn.runs.trained_network import UNKNOWN, TrainedNetwork, open_network
@@ -184,8 +185,9 @@ def select_methods(trained: TrainedNetwork, names: Sequence[str] = ()) -> list[s
     if chosen := [name for name in names if name in supported]:
         return chosen
     lacks = "has no feature maps" if attends else "has no attention between all tokens of one grid"
+    kind = type(unwrap(trained.network)).__name__
     raise InputError(
-        f"{trained.name} ({type(trained.network).__name__}) {lacks}, so it does not support {', '.join(names)}; "
+        f"{trained.name} ({kind}) {lacks}, so it does not support {', '.join(names)}; "
         f"its methods are {', '.join(supported)}"
     )
 

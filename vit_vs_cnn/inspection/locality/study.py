@@ -2,6 +2,7 @@
 
 import json
 import math
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +28,7 @@ from vit_vs_cnn.inspection.locality.layers import (
     to_map,
 )
 from vit_vs_cnn.inspection.locality.measures import ExplainedVariance, attention_distance, uniform_distance
-from vit_vs_cnn.models.input_wrappers import resize_for, unwrap
+from vit_vs_cnn.models.input_wrappers import check_positions, resize_for, unwrap
 from vit_vs_cnn.models.recording import evaluation_mode
 from vit_vs_cnn.runs.experiment_data import ExperimentData
 from vit_vs_cnn.runs.experiment_folder import keep_longest, read_finished_results
@@ -188,8 +189,13 @@ def measure_network(
     *,
     summary_only: bool = False,
 ) -> tuple[pandas.DataFrame, pandas.DataFrame]:
-    """All measures of a trained network, or of another one in its place, such as its initial state."""
+    """All measures of a trained network, or of another one in its place, such as its initial state.
+
+    Raises:
+        InputError: a network without attention layers, or whose images have permuted blocks.
+    """
     wrapped = network or trained.network
+    check_positions(wrapped)
     fitted, held_out = (resize_for(wrapped, trained.normalize(part.images)) for part in images)
     return measure_locality(unwrap(wrapped), fitted, held_out, images[1].labels, summary_only=summary_only)
 
@@ -217,6 +223,11 @@ def study_locality(
 
 def _study_run(trained: TrainedNetwork, pool: ExperimentData, *, count: int, held_out: int) -> list[Row]:
     if not find_attention_layers(unwrap(trained.network)):
+        return []
+    try:
+        check_positions(trained.network)
+    except InputError as error:
+        warnings.warn(f"{trained.run.name} is not measured: {error}", stacklevel=2)
         return []
     run, images = trained.run, select_images(trained.run, pool, count=count, held_out=held_out)
     after, _ = measure_network(trained, images, summary_only=True)
