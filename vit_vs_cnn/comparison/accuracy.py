@@ -169,7 +169,7 @@ def compare_accuracy(entries: Sequence[TestedEntry], class_names: Sequence[str])
 
 
 def _interval(members: Sequence[TestedEntry], correct: Sequence[Tensor]) -> Estimate:
-    return accuracy_interval(_seed_scores(correct), test_train_ratio=_test_train_ratio(members))
+    return accuracy_interval(_seed_scores(correct), fold_train_size=_fold_train_size(members))
 
 
 def _seed_scores(correct: Sequence[Tensor]) -> SeedScores:
@@ -177,10 +177,10 @@ def _seed_scores(correct: Sequence[Tensor]) -> SeedScores:
     return SeedScores(np.array([row.mean() for row in rows]), np.array([len(row) for row in rows]), rows)
 
 
-def _test_train_ratio(networks: Sequence[TestedEntry]) -> float | None:
-    """Test images per training image if networks are tested on different folds; None for one test set."""
-    sizes = [len(t.test) / t.trained.origin.train_size for t in networks if t.trained.origin is not None]
-    return None if len(list_test_sets(networks)) == 1 or not sizes else max(sizes)
+def _fold_train_size(networks: Sequence[TestedEntry]) -> int | None:
+    """Number of training images if networks are tested on different folds; None for one test set."""
+    sizes = [t.trained.origin.train_size for t in networks if t.trained.origin is not None]
+    return None if len(list_test_sets(networks)) == 1 or not sizes else min(sizes)
 
 
 def _compare_pairs(
@@ -212,7 +212,7 @@ def _compare_pair(
         (first[0].group, second[0].group),
         *(_seed_scores([t.predictions.correct for t in side]) for side in sides),
         paired=paired,
-        test_train_ratio=_test_train_ratio(ours),
+        fold_train_size=_fold_train_size([*ours, *theirs]),
         rules=rules,
     )
     matches = zip(ours, theirs, strict=True) if paired else itertools.product(ours, theirs)

@@ -75,8 +75,15 @@ def compare_all(
             first, second = (measured.scores(name, size, seeds) for name in names)
             failed = measured.count_failed(first), measured.count_failed(second)
             variance = None if any(failed) else _seed_variance(measured, names, size, seeds)
-            options = {"seed_variance": variance, "test_train_ratio": measured.test_train_ratio, "failed_runs": failed}
-            comparison = compare_models(names, first, second, **options, rules=rules)
+            comparison = compare_models(
+                names,
+                first,
+                second,
+                seed_variance=variance,
+                fold_train_size=measured.fold_train_size(size),
+                failed_runs=failed,
+                rules=rules,
+            )
             results.append(replace(comparison, train_size=size))
     return adjust_comparisons(results, planned=None if plan is None else plan.secondary_count)
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -51,10 +50,9 @@ class Measurements:
     uses_folds: bool = False
     chance: float | None = None
 
-    @cached_property
-    def test_train_ratio(self) -> float | None:
-        """Test images divided by training images if seeds hold out different folds; None for a fixed test set."""
-        return float(self.images[self.images > 0].min()) / self.sizes[-1] if self.uses_folds else None
+    def fold_train_size(self, size: int) -> int | None:
+        """Number of training images at a size if seeds hold out different folds; None for a fixed test set."""
+        return size if self.uses_folds else None
 
     def shared_seeds(self, size: int, *models: str) -> list[int]:
         """Seeds for which all of these models have a run at a size."""
@@ -103,7 +101,7 @@ class Measurements:
             for size in self.sizes:
                 if seeds := self.shared_seeds(size, model):
                     scores = self.scores(model, size, seeds)
-                    interval = accuracy_interval(scores, test_train_ratio=self.test_train_ratio)
+                    interval = accuracy_interval(scores, fold_train_size=self.fold_train_size(size))
                     results.append(AccuracyPoint(model, size, budget, interval, tuple(scores.accuracies.tolist())))
         return results
 

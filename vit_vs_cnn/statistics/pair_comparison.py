@@ -158,7 +158,7 @@ def compare_models(
     *,
     paired: bool = True,
     seed_variance: SeedVariance | None = None,
-    test_train_ratio: float | None = None,
+    fold_train_size: int | None = None,
     failed_runs: tuple[int, int] = (0, 0),
     rules: ComparisonRules | None = None,
 ) -> PairComparison:
@@ -172,14 +172,14 @@ def compare_models(
         paired: whether row i of both has the same seed and training subset. Two single networks may have different
             ones.
         seed_variance: pooled over training-set sizes or models; by default estimated from these seeds.
-        test_train_ratio: see ``mean_over_seeds``.
+        fold_train_size: see ``mean_over_seeds``.
         failed_runs: number of runs of each model that learned nothing.
     """
     rules = rules or ComparisonRules()
     seeds, images = min(len(first), len(second)), min(first.image_count, second.image_count)
     single = len(first) == len(second) == 1
     distribution = difference_over_seeds(
-        first, second, paired=paired or single, seed_variance=seed_variance, test_train_ratio=test_train_ratio
+        first, second, paired=paired or single, seed_variance=seed_variance, fold_train_size=fold_train_size
     )
     test, p_value = ComparisonTest.STUDENT_AND_NORMAL, distribution.p_value
     if single and first.correct is not None and second.correct is not None:
