@@ -1,5 +1,6 @@
 """Inspection of networks: predictions, maps with a score for each, attention weights, scores of the methods."""
 
+import os
 import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -427,6 +428,7 @@ def _read_images(words: Sequence[str], trained: TrainedNetwork, count: int, seed
         files = [file for number, file in enumerate(files) if number not in errors]
     pixels = torch.stack([content for content in decoded if isinstance(content, Tensor)])
     class_indices = {name: number for number, name in enumerate(trained.class_names)}
-    labels = [class_indices.get(file.resolve().parent.name, UNKNOWN) for file in files]
+    folders = [Path(os.path.abspath(file)).parent.name for file in files]  # of a link: its own folder
+    labels = [class_indices.get(folder, UNKNOWN) for folder in folders]
     names = [escape_name(file.name) for file in files]
     return LabelledImages(pixels, torch.tensor(labels), trained.class_names, names), source
