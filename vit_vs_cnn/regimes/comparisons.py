@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from vit_vs_cnn.regimes.measurements import Measurements
+from vit_vs_cnn.regimes.measurements import Measurements, nothing_learned
 from vit_vs_cnn.runs.analysis_plan import AnalysisPlan
 from vit_vs_cnn.statistics.pair_comparison import (
     ComparisonRules,
@@ -73,6 +73,7 @@ def compare_all(
                 is_primary = single_pair and size == measured.sizes[-1]
                 seeds, rules = tuple(shared), ComparisonRules(obstacle=obstacle, is_primary=is_primary)
             first, second = (measured.scores(name, size, seeds) for name in names)
+            rules = replace(rules, obstacle=rules.obstacle or nothing_learned(first, second, measured.chance))
             failed = measured.count_failed(first), measured.count_failed(second)
             variance = None if any(failed) else _seed_variance(measured, names, size, seeds)
             comparison = compare_models(

@@ -10,6 +10,7 @@ from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.runs.result import RunResult
 from vit_vs_cnn.statistics.intervals import Estimate
 from vit_vs_cnn.statistics.mean_distribution import SeedScores, accuracy_interval
+from vit_vs_cnn.statistics.pair_comparison import Obstacle, ObstacleKind
 
 
 @dataclass(frozen=True)
@@ -119,6 +120,19 @@ def failed_to_learn(accuracies: Float[np.ndarray, "seeds"], chance: float, image
         return failed
     gap = accuracies[~failed].min() - accuracies[failed].max()
     return failed if gap > 5 * error else np.zeros_like(failed)
+
+
+def nothing_learned(first: SeedScores, second: SeedScores, chance: float | None) -> Obstacle | None:
+    """Obstacle if neither mean accuracy is clearly better than always predicting the most frequent class.
+
+    Arguments:
+        chance: accuracy of always predicting the most frequent class; None if unknown.
+    """
+    means, images = np.array([first.accuracy, second.accuracy]), min(first.image_count, second.image_count)
+    if chance is None or not failed_to_learn(means, chance, images).all():
+        return None
+    text = "neither is clearly better than always predicting the most frequent class"
+    return Obstacle(ObstacleKind.NOTHING_LEARNED, text)
 
 
 def measure(

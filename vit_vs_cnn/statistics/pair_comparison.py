@@ -53,6 +53,7 @@ class ObstacleKind(StrEnum):
     ENDED_EARLY = "ended before the budget"
     VALIDATION_IMAGES = "scored on validation images"
     UNSTABLE_TRAINING = "unstable training"
+    NOTHING_LEARNED = "neither model has learned anything"
 
 
 @dataclass(frozen=True)
@@ -207,7 +208,11 @@ def compare_models(
         error_rate=rules.error_rate,
         is_primary=rules.is_primary,
         conclusion=Conclusion.NO_CONCLUSION,
-        obstacle=_few_seeds_or_images(seeds, images) or rules.obstacle or (None if paired else _UNPAIRED) or unstable,
+        obstacle=too_few_images(images)
+        or rules.obstacle
+        or _too_few_seeds(seeds)
+        or (None if paired else _UNPAIRED)
+        or unstable,
     )
     return adjust_comparisons([comparison])[0]
 
@@ -215,9 +220,7 @@ def compare_models(
 _UNPAIRED = Obstacle(ObstacleKind.UNPAIRED, "their seeds or training subsets differ")
 
 
-def _few_seeds_or_images(seeds: int, images: int) -> Obstacle | None:
-    if (obstacle := too_few_images(images)) is not None:
-        return obstacle
+def _too_few_seeds(seeds: int) -> Obstacle | None:
     if seeds >= MIN_SEEDS_FOR_CONCLUSION:
         return None
     shared = "1 seed was run" if seeds == 1 else f"{seeds} seeds were run"
