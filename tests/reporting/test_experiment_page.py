@@ -225,6 +225,22 @@ def test_the_command_prints_the_table_and_writes_the_report(trained_once, tmp_pa
     assert "All images are synthetic" in html
 
 
+@pytest.mark.parametrize(
+    ("hardware", "text"),
+    [
+        ({}, "not recorded"),
+        ({"cpu": "abacus"}, "abacus"),
+        ({"threads": 7, "other": [{}]}, "7 threads"),
+        ({"gpus": ["H9"], "system": "Minix"}, "Minix"),
+    ],
+)
+def test_hardware_is_shown_as_far_as_it_is_recorded(tmp_path, hardware, text):
+    folder = _made_up(tmp_path / "some", sizes=(50,), seeds=(0,))
+    _rewrite(folder, hardware=hardware)
+    write_experiment_page(read_findings(folder))
+    assert f"<dd>{text}</dd>" in (folder / "report" / "index.html").read_text()
+
+
 def test_near_duplicate_pairs_are_in_a_table_that_marks_different_labels():
     pairs = [("test/00003", "train/00017", 0.912, "apple", "apple"), ("test/00005", "train/00002", 0.7, "oak", "maple")]
     sheet = duplicate_pairs_table(NearDuplicates("f", 5, {"a": [3]}, 5, pairs))

@@ -3,7 +3,7 @@
 import json
 import math
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -36,6 +36,7 @@ from vit_vs_cnn.runs.preparation import load_start_weights, prepare_network
 from vit_vs_cnn.runs.run import Run
 from vit_vs_cnn.runs.trained_network import TrainedNetwork, open_network
 from vit_vs_cnn.strict_yaml import frame_records, to_json_values
+from vit_vs_cnn.typed_values import convert
 
 #: Measures of a layer in the study, with their meaning.
 SUMMARY_MEASURES = {
@@ -211,14 +212,35 @@ def study_locality(
     for cell_folder, result in keep_longest(read_finished_results(folder)).items():
         path = folder / "report" / "locality" / f"{cell_folder.name}.json"
         settings = {"images": count, "held_out": held_out, "weights": result.weights}
-        saved = read_mapping(path)
-        if saved.get("settings") != settings:
+        layers = _read_layers(path, settings)
+        if layers is None:
             trained = open_network(cell_folder, trust=trust)
             pool = pool or trained.pool(root)
             layers = _study_run(trained, pool, count=count, held_out=held_out)
             saved = {"settings": settings, "layers": to_json_values(layers)}
             write_text(path, json.dumps(saved, indent=1) + "\n")
-        yield [{name: math.nan if value is None else value for name, value in row.items()} for row in saved["layers"]]
+        yield layers
+
+
+def _read_layers(path: Path, settings: Mapping[str, Any]) -> list[Row] | None:
+    """Saved measures of a run with these settings; None if they are missing or unusable."""
+    saved = read_mapping(path)
+    try:
+        rows = convert(list[dict[str, int | float | str | None]], saved.get("layers"), "layers")
+    except InputError:
+        return None
+    words, numbers = {"contender"}, {"train_size", "seed", "layer"}
+    measures = {f"{name}_{when}" for name in SUMMARY_MEASURES for when in ("before", "after")}
+    is_usable = all(
+        row.keys() == words | numbers | measures
+        and all(isinstance(row[name], str) for name in words)
+        and all(isinstance(row[name], int) for name in numbers)
+        and not any(isinstance(row[name], str) for name in measures)
+        for row in rows
+    )
+    if saved.get("settings") != settings or not is_usable:
+        return None
+    return [{name: math.nan if value is None else value for name, value in row.items()} for row in rows]
 
 
 def _study_run(trained: TrainedNetwork, pool: ExperimentData, *, count: int, held_out: int) -> list[Row]:
