@@ -127,7 +127,7 @@ def claims(seed: int, world: World) -> dict[str, bool]:
     ]
     primary = next(analysis for analysis in analyses[0] if analysis.is_primary)
     point = measured.scores("a", measured.sizes[-1], measured.seeds[: world.seeds])
-    accuracy = accuracy_interval(point, test_train_ratio=measured.test_train_ratio)
+    accuracy = accuracy_interval(point, fold_train_size=measured.fold_train_size(measured.sizes[-1]))
     return {
         "primary": any(comparison.is_primary for comparison in significant),
         "any secondary": any(not comparison.is_primary for comparison in significant),

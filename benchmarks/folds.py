@@ -81,8 +81,8 @@ def compare(rows: list[list[list[np.ndarray]]], *, rotating: bool) -> PairCompar
     accuracies = np.array([[[row.mean() for row in side] for side in sides] for sides in rows])
     variance = pool_seed_variance(dict(enumerate(accuracies[:, 0] - accuracies[:, 1])), len(rows) - 1)
     scores = [SeedScores.from_correct(np.stack(side)) for side in rows[-1]]
-    ratio = 1 / (FOLDS - 1) if rotating else None
-    return compare_models(("patches", "colours"), *scores, seed_variance=variance, test_train_ratio=ratio)
+    train_size = (FOLDS - 1) * len(rows[-1][0][0]) if rotating else None
+    return compare_models(("patches", "colours"), *scores, seed_variance=variance, fold_train_size=train_size)
 
 
 def main() -> None:

@@ -417,8 +417,9 @@ assert all(row[0] > row[-1] for row in errors.values())
 assert errors[0.25][-1] < errors[1.0][-1]
 
 # %% [markdown]
-# A few features are enough for flat attention. Queries and keys with unit normal entries have scores with a standard
-# deviation of 1. There, even with 256 features for 16 channels, the error is as large as the output.
+# Flat attention is approximated best, and more features help: with 256 features the error is about an eighth of the
+# output. Queries and keys with unit normal entries have scores with a standard deviation of 1. There, even with 256
+# features for 16 channels, the error is as large as the output.
 #
 # ## Long sequences, 2: local attention
 #

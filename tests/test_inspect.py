@@ -235,6 +235,10 @@ def test_image_files_have_the_class_of_their_folder_and_are_sampled_by_seed(expe
     assert (len(shown.data.labels), shown.data.images.shape) == (2, (2, 3, 32, 32))
     assert shown.data.images[1, :, 3, 4].tolist() == [200, 30, 90]
     assert shown.source == "from the named files (1 of 3 could not be read)"
+    (tmp_path / trained.class_names[2]).mkdir()
+    link = tmp_path / trained.class_names[2] / "link.png"
+    link.symlink_to(tmp_path / name / "photo.png")
+    assert select_images(trained, [str(link)]).label(0) == trained.class_names[2]
     for number in range(9):
         Image.new("RGB", (20, 20)).save(tmp_path / name / f"{number}.png")
     sampled = select_images(trained, [str(tmp_path / name)], count=5)

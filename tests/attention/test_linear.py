@@ -87,6 +87,16 @@ def test_random_features_estimate_the_exponential_kernel_without_bias_and_with_t
     assert estimates[nearest].std().item() == pytest.approx(std[nearest].item(), rel=0.2)
 
 
+@pytest.mark.parametrize("seed", [0, 1, 7])
+def test_random_features_are_independent_of_numbers_sampled_with_the_same_seed(seed):
+    torch.manual_seed(seed)
+    sampled = torch.randn(53, DIM, dtype=torch.float64)
+    frequencies = RandomFeatures(DIM, 53, orthogonal=False, seed=seed).frequencies.double()
+    assert torch.cdist(frequencies, sampled).min() > 1e-3
+    lengths = RandomFeatures(DIM, 53, seed=seed).frequencies.double().norm(dim=1)
+    assert (lengths[:, None] - sampled.norm(dim=1)).diagonal().abs().min() > 1e-6
+
+
 def test_invalid_arguments_are_named_with_the_reason():
     with pytest.raises(ValueError, match="as many queries as keys, but there are 5 and 7"):
         linear_attention(*tensors(), causal=True)

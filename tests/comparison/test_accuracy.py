@@ -60,6 +60,17 @@ def test_a_conclusion_needs_three_paired_seeds_and_equal_trials(seeds, trials, s
     assert pair.difference.low > 0 or len(seeds) == 2
 
 
+def test_networks_that_learned_nothing_allow_no_conclusion():
+    tested = [
+        given_answers(_right(1 / 7, 10 * s + n), name, seed=s, subset="same")
+        for n, name in enumerate("ab")
+        for s in range(3)
+    ]
+    (pair,) = compare_accuracy(tested, CLASSES).pairs
+    assert pair.conclusion is NONE
+    assert str(pair.obstacle) == "neither is clearly better than always predicting the most frequent class"
+
+
 def test_confusion_and_top5_equal_sklearn():
     one = given_answers(_right(0.6, 3), "a")
     accuracy = compare_accuracy([one], CLASSES)

@@ -40,7 +40,7 @@ def values(trained_once, tmp_path):
         ("contenders.vit.model.depth", 1, "contenders.vit.model.depth 2 then, 1 now"),
         ("contenders.resnet.optimizer.lr", 0.07, "contenders.resnet.optimizer.lr 0.05 then, 0.07 now"),
         ("protocol.batch_size", 16, "batch_size 14 then, 16 now"),
-        ("trainer.precision", "bf16-mixed", "trainer.precision default then, bf16-mixed now"),
+        ("trainer.precision", "bf16-mixed", "trainer.precision 32-true then, bf16-mixed now"),
         ("data.synthetic.seed", 5, "other images"),
     ],
 )

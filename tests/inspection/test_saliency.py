@@ -11,7 +11,7 @@ from vit_vs_cnn.inspection import list_methods, resize_maps, saliency_maps
 from vit_vs_cnn.inspection.randomized_weights import rank_correlation
 from vit_vs_cnn.inspection.saliency import METHODS, crop_to_model_view
 from vit_vs_cnn.models import ResNet
-from vit_vs_cnn.models.input_wrappers import ResizedInput
+from vit_vs_cnn.models.input_wrappers import PermutedInput, ResizedInput
 
 GIVEN = images().float()
 
@@ -83,6 +83,24 @@ def test_correlations_of_maps_ignore_pixels_that_the_network_crops_away():
     assert crop_to_model_view(_network("vit"), one) is one
     compiled = torch.compile(network, backend="eager")
     assert saliency_maps(compiled, torch.randn(1, 3, 24, 40), "rollout").shape == (1, 24, 40)
+
+
+@pytest.mark.parametrize("kind", ["vit", "timm", "resnet"])
+def test_methods_of_tokens_and_feature_maps_are_refused_if_blocks_are_permuted(kind):
+    inner = _network(kind)
+    for network in (PermutedInput(inner, (12, 20), 4), PermutedInput(ResizedInput(inner, (12, 20)), (12, 20), 4)):
+        assert saliency_maps(network, GIVEN, "centre").shape == (3, 12, 20)
+        for method in (name for name in list_methods(network) if METHODS[name].needs != "any"):
+            with pytest.raises(InputError, match="permute_blocks moves the blocks of the images"):
+                saliency_maps(network, GIVEN, method)
+
+
+def test_pixels_that_are_cropped_after_a_permutation_are_not_in_the_view():
+    network = PermutedInput(ResizedInput(_network("resnet"), (12, 20), crop_pct=0.5), (24, 40), 4).eval()
+    maps = saliency_maps(network, torch.randn(2, 3, 24, 40), "integrated_gradients")
+    visible = crop_to_model_view(network, maps)
+    assert visible.shape == (2, 12, 20)
+    torch.testing.assert_close(visible.sum(dim=(1, 2)), maps.sum(dim=(1, 2)))
 
 
 def test_an_unknown_method_is_refused_with_the_known_ones():

@@ -8,6 +8,7 @@ from torch import nn
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.models import create_model
 from vit_vs_cnn.models.features import find_classifier, logits_and_features
+from vit_vs_cnn.models.input_wrappers import ResizedInput
 
 CLASSES = 7
 
@@ -74,6 +75,7 @@ def test_the_declared_classifier_is_preferred_to_the_last_layer_of_its_size():
     assert find_classifier(network, CLASSES) is network[1]
     network.get_classifier = lambda: network[0]
     assert find_classifier(network, CLASSES) is network[0]
+    assert find_classifier(ResizedInput(network, 3), CLASSES) is network[0]
     network.get_classifier = nn.Identity  # as in timm's models without a head
     assert find_classifier(network, CLASSES) is network[1]
 

@@ -7,6 +7,8 @@ from einops import rearrange
 from tests.experiments.tiny import run_quietly, tiny_config, tiny_experiment
 from vit_vs_cnn.api import load
 from vit_vs_cnn.cli import main
+from vit_vs_cnn.inspection.inspect import inspect_networks, open_networks, select_images
+from vit_vs_cnn.inspection.locality.study import study_locality
 from vit_vs_cnn.models.input_wrappers import PermutedInput, unwrap
 from vit_vs_cnn.runs.networks import build_network
 
@@ -44,15 +46,25 @@ def test_a_vit_with_permuted_positions_computes_the_same_logits(block_size, patc
     assert not torch.allclose(_build(name="resnet8", permute_blocks=8)(images), _build(name="resnet8")(images))
 
 
-def test_a_loaded_network_permutes_images_and_cannot_be_inspected(tmp_path):
+def test_a_loaded_network_permutes_images_and_has_no_maps_or_measures_of_positions(tmp_path, capsys):
     contenders = tiny_config(tmp_path)["contenders"]
-    contenders["resnet"]["model"]["permute_blocks"] = 8
+    for contender in contenders.values():
+        contender["model"]["permute_blocks"] = 8
     protocol = {"seeds": [3], "train_sizes": [120], "budget": {"steps": 2}, "batch_size": 14}
-    experiment = tiny_experiment(tmp_path, contenders={"resnet": contenders["resnet"]}, protocol=protocol)
+    experiment = tiny_experiment(tmp_path, contenders=contenders, protocol=protocol)
     run_quietly(experiment)
     network = load(experiment.folder, "resnet")
     assert isinstance(network.network, PermutedInput) and network.network.block_size == 8
-    assert main(["inspect", str(experiment.folder), "--methods", "rollout", "--output", str(tmp_path / "page")]) == 2
+    words = ["inspect", str(experiment.folder), "--methods", "rollout", "grad_cam", "--output", str(tmp_path / "page")]
+    assert main(words) == 2
+    assert "permute_blocks moves the blocks" in capsys.readouterr().err
+    inspection = inspect_networks(open_networks([experiment.folder]), select_images(network, count=2))
+    assert [[maps.method.name for maps in of.methods] for of in inspection.networks] == [["integrated_gradients"]] * 2
+    run = next(iter(experiment.folder.glob("cells/vit-*")))
+    assert main(["locality", str(run)]) == 2
+    assert "permute_blocks moves the blocks" in capsys.readouterr().err
+    with pytest.warns(match="vit-n120-s3 is not measured: permute_blocks moves"):
+        assert list(study_locality(experiment.folder, count=9, held_out=9)) == [[], []]
 
 
 @pytest.mark.parametrize("size", ["5", "32", "half", "true"])

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.regimes.tables import PLAN, budget_grid, law_table, seeded
+from tests.regimes.tables import PLAN, budget_grid, law_table, seeded, with_predictions
 from tests.results import changed
 from vit_vs_cnn.regimes.analysis import analyze
 from vit_vs_cnn.regimes.answer import describe_comparison, format_margin, write_answer
@@ -203,6 +203,43 @@ def test_too_few_seeds_are_stated_once():
     found = answer(seeded(BETTER, seeds=2))
     assert found.alerts == ()
     assert found.recommendation.startswith("no conclusion: 2 seeds were run, and a conclusion needs at least 3")
+
+
+def test_planned_seeds_that_are_missing_are_finished_by_the_same_command():
+    plan = replace(PLAN, contenders=("vit", "resnet"), train_sizes=(7,), size=7, pair=("vit", "resnet"))
+    found = answer(seeded(BETTER, seeds=1), plan=plan)
+    assert found.recommendation == (
+        "no conclusion: 1 of the 3 planned seeds is finished; run the same command again to finish them. The interval "
+        "of one seed covers other test images only."
+    )
+    assert found.alerts == () and "--protocol.seeds" not in str(found)
+
+
+@pytest.mark.parametrize(("seeds", "opening"), [(3, "not enough evidence"), (1, "train longer first. ")])
+def test_more_training_is_recommended_before_more_seeds_if_there_were_few_epochs(seeds, opening):
+    few = {"training_images": 1009, "images_processed": 656, "budget": "41 steps", "steps": 41}
+    hardly = seeded({"vit": {1009: 0.40}, "resnet": {1009: 0.42}}, seeds=seeds, spread=0.02, **few)
+    found = answer(hardly)
+    assert found.recommendation.startswith(opening)
+    assert "rain longer first" in found.recommendation
+    assert "training had only 0.65 epochs" in found.recommendation and "--name longer-630" in found.recommendation
+    assert "seeds in total" not in str(found) and str(found).count("0.65 epochs") == 1
+    assert "longer first" not in str(answer([changed(r, images_processed=6560) for r in hardly]))
+
+
+def test_hardly_trained_models_have_no_forecast_but_the_reason():
+    table = {name: {size: 0.5 + 0.01 * n for n, size in enumerate((50, 101, 211, 409))} for name in ("vit", "resnet")}
+    results = seeded(table, training_images=409, images_processed=300)
+    found = answer(results)
+    assert found.more_images.count("No forecast for the ") == 1
+    assert found.more_images.endswith(": training had only 0.73 epochs with 409 images.")
+    assert "Forecast for" not in found.more_images
+    trained = [changed(r, images_processed=3000) for r in results]
+    assert "Forecast for 818 images" in answer(trained).more_images
+    trained, correct = with_predictions(trained)
+    chance = Answers(np.array([537, 472]), {}, correct)
+    text = write_answer(analyze(trained, chance)).more_images
+    assert "with 409 images the accuracy is not clearly better than always predicting the most frequent class" in text
 
 
 def test_worst_caveats_are_warnings():

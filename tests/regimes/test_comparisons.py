@@ -22,6 +22,14 @@ def compared(gap, *, seeds=3, spread=0.002, plan=PLAN):
     return compare_all(measure(seeded(table, seeds=seeds, spread=spread)), plan)
 
 
+def test_two_models_that_learned_nothing_are_not_equivalent():
+    results = seeded({"a": {7: 0.95}, "b": {7: 0.95}}, images=10_007, spread=0.0001)
+    (equivalent,), (blocked,) = (compare_all(measure(results, chance=chance)) for chance in (0.90, 0.95))
+    assert equivalent.conclusion is not Conclusion.NO_CONCLUSION
+    assert blocked.conclusion is Conclusion.NO_CONCLUSION
+    assert str(blocked.obstacle) == "neither is clearly better than always predicting the most frequent class"
+
+
 def test_every_size_has_a_conclusion_and_the_planned_one_is_the_primary_comparison():
     first, second = compared(0.2)
     assert (first.conclusion, first.leader, first.train_size) == (Conclusion.SIGNIFICANTLY_BETTER, "a", 7)

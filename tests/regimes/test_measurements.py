@@ -1,5 +1,7 @@
 """Results are arranged by model, training-set size and seed. Contradictory ones are an error."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -7,10 +9,11 @@ import torch
 from tests.regimes.tables import seeded, with_predictions
 from tests.results import changed, make_result
 from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.regimes.comparisons import compare_all
 from vit_vs_cnn.regimes.measurements import failed_to_learn, measure
 from vit_vs_cnn.runs.evaluation import Predictions
 from vit_vs_cnn.runs.record import load_predictions
-from vit_vs_cnn.statistics.mean_distribution import accuracy_interval
+from vit_vs_cnn.statistics.mean_distribution import SeedScores, accuracy_interval, mean_over_seeds
 
 
 def test_accuracies_and_predictions_are_found_by_model_size_and_seed():
@@ -80,8 +83,23 @@ def test_seeds_on_different_folds_may_have_different_test_images():
     folds = [changed(r, fold=r.seed, scored_images=12 + r.seed, accuracy=(6 + r.seed) / (12 + r.seed)) for r in results]
     correct = {r.run: np.arange(12 + r.seed) < 6 + r.seed for r in folds}
     measured = measure(folds, correct)
-    assert measured.test_train_ratio == 12 / 48
-    assert measure(results).test_train_ratio is None
+    assert measured.fold_train_size(48) == 48
+    assert measure(results).fold_train_size(48) is None
+
+
+def test_the_variance_of_folds_at_each_size_is_that_of_its_own_training_images():
+    accuracies = (0.5, 0.75, 0.625)
+    results = [
+        changed(r, fold=r.seed, accuracy=accuracies[r.seed])
+        for r in seeded({"a": {37: 0.5, 148: 0.5}, "b": {37: 0.5, 148: 0.5}}, images=16)
+    ]
+    b = [changed(r, accuracy=0.25) if r.contender == "b" else r for r in results]
+    measured = measure(b)
+    scores = SeedScores(np.array(accuracies), np.full(3, 16))
+    expected = [mean_over_seeds(scores, fold_train_size=size).interval(bounds=(0.0, 1.0)) for size in (37, 148)]
+    assert [point.accuracy for point in measured.points("") if point.model == "a"] == expected
+    smaller, larger = (compared.distribution.seed_parts[0][0] for compared in compare_all(measured))
+    assert smaller / larger == pytest.approx(math.sqrt((1 / 3 + 16 / 37) / (1 / 3 + 16 / 148)))
 
 
 def save(folder, run, ids):

@@ -11,14 +11,16 @@ import yaml
 
 from tests.browser import DESK, PHONE, assert_readable, open_browser, render_page
 from tests.experiments.tiny import tiny_config
+from tests.regimes.tables import seeded
 from tests.results import changed, make_result
 from vit_vs_cnn.cli import main
 from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.regimes.analysis import analyze
 from vit_vs_cnn.regimes.answer import write_answer
 from vit_vs_cnn.reporting.experiment_page import write_experiment_page
 from vit_vs_cnn.reporting.experiment_tables import duplicate_pairs_table, duplicates_table
-from vit_vs_cnn.reporting.findings import read_findings
+from vit_vs_cnn.reporting.findings import answer_page, read_findings
 from vit_vs_cnn.runs.evaluation import Predictions
 from vit_vs_cnn.runs.near_duplicates import NearDuplicates
 from vit_vs_cnn.runs.record import MAJORITY
@@ -30,7 +32,7 @@ CURVES = {"vit": (0.9, 0.20), "resnet": (0.8, 0.25), "a<b>": (0.95, 0.15), **dic
 
 #: Values shared by all runs.
 RUN = {
-    **{"parameters": 1234, "macs": 56789, "steps": 23, "planned_steps": 23, "images_processed": 322},
+    **{"parameters": 1234, "macs": 56789, "steps": 23, "planned_steps": 23, "images_processed": 1880},
     **{"train_seconds": 1.5, "trials": 1, "budget": "23 steps", "batch_size": 14, "recipe": {"augmentation": {}}},
     **{"model": {"name": "vit_nano"}, "source": "synthetic", "fingerprint": "f00-ba4", "scored_images": IMAGES},
     **{"validation_images": 11, "validation_curve": [(5, 0.1), (10, 0.3), (15, 0.3), (20, 0.3), (23, 0.3)]},
@@ -92,6 +94,13 @@ def reported(tmp_path_factory) -> Path:
     folder = _made_up(tmp_path_factory.mktemp("made") / "up")
     write_experiment_page(read_findings(folder))
     return folder
+
+
+@pytest.mark.parametrize(("seeds", "has_dots"), [(1, False), (2, True)])
+@pytest.mark.parametrize("names", ["ab", "abcdef"])
+def test_the_caption_of_the_figure_names_dots_only_if_there_are_several_seeds(seeds, has_dots, names):
+    page = answer_page(analyze(seeded({name: {50: 0.5, 101: 0.6} for name in names}, seeds=seeds)))
+    assert ("Small dots are single seeds" in page.to_fragment()) == has_dots
 
 
 @pytest.mark.usefixtures("real_figures")
@@ -214,6 +223,22 @@ def test_the_command_prints_the_table_and_writes_the_report(trained_once, tmp_pa
     assert f"The report is {folder / 'report' / 'index.html'}" in printed.replace("\n", "")
     html = (folder / "report" / "index.html").read_text()
     assert "All images are synthetic" in html
+
+
+@pytest.mark.parametrize(
+    ("hardware", "text"),
+    [
+        ({}, "not recorded"),
+        ({"cpu": "abacus"}, "abacus"),
+        ({"threads": 7, "other": [{}]}, "7 threads"),
+        ({"gpus": ["H9"], "system": "Minix"}, "Minix"),
+    ],
+)
+def test_hardware_is_shown_as_far_as_it_is_recorded(tmp_path, hardware, text):
+    folder = _made_up(tmp_path / "some", sizes=(50,), seeds=(0,))
+    _rewrite(folder, hardware=hardware)
+    write_experiment_page(read_findings(folder))
+    assert f"<dd>{text}</dd>" in (folder / "report" / "index.html").read_text()
 
 
 def test_near_duplicate_pairs_are_in_a_table_that_marks_different_labels():

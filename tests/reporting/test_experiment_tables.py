@@ -5,6 +5,7 @@ import pytest
 from tests.regimes.tables import seeded
 from tests.results import changed, make_result
 from tests.runs.test_trials import trial
+from vit_vs_cnn.config.schema import Budget
 from vit_vs_cnn.regimes.analysis import Analysis, analyze
 from vit_vs_cnn.reporting.experiment_tables import (
     accuracy_table,
@@ -13,10 +14,12 @@ from vit_vs_cnn.reporting.experiment_tables import (
     forecasts_table,
     gains_table,
     models_table,
+    runs_table,
     trials_table,
 )
 from vit_vs_cnn.runs.analysis_plan import AnalysisPlan
-from vit_vs_cnn.runs.result import RecipeSource
+from vit_vs_cnn.runs.result import RecipeSource, RunState
+from vit_vs_cnn.runs.status import RunStatus
 
 PAIR = {"a": {50: 0.5}, "b": {50: 0.6}}
 COST = {"parameters": 1_234_567, "macs": 12_000_000, "steps": 40, "planned_steps": 40}
@@ -48,6 +51,22 @@ def test_each_model_has_one_row_with_its_recipe():
     resnet, vit = columns_of(models_table(analyze(results), results))
     assert (vit["recipe"], vit["settings"]) == ("by hand", "optimizer.lr 0.1")
     assert resnet["recipe"] == "not the best of 4 trials with 500 images"
+
+
+def test_a_linear_probe_has_no_steps_budget_or_augmentation_and_settings_have_their_names():
+    recipe = {"tune": {"head": True}, "augmentation": {"policy": "trivialaugment"}, "optimizer": {"lr": 0.1}}
+    results = [
+        make_result(contender="a_probe", start_kind="linear probe", recipe=recipe),
+        make_result(contender="trained", start_kind="fine-tuned", recipe=recipe | {"tune": {"last": 2}}),
+    ]
+    probe, trained = columns_of(accuracy_table(analyze(results), results))
+    assert (probe["steps"], probe["epochs"], trained["steps"]) == ("-", "-", 400)
+    probe, trained = columns_of(models_table(analyze(results), results))
+    assert probe["settings"] == "finetune.head True"
+    assert trained["settings"] == "finetune.last 2, augmentation.policy trivialaugment, optimizer.lr 0.1"
+    budget = Budget(steps=150)
+    runs = [RunStatus(r.run, r.contender, r.train_size, r.seed, budget, RunState.FINISHED) for r in results]
+    assert [row["budget"] for row in columns_of(runs_table(runs, results))] == ["-", "150 steps"]
 
 
 def four_models() -> Analysis:

@@ -58,12 +58,13 @@ def test_an_impossible_plan_is_refused_with_the_reason(tmp_path, protocol, messa
 def test_the_first_analysis_is_of_the_planned_seeds_at_5_percent():
     assert _rules(PLAN, 0, 1, 2) == ((0, 1, 2), 0.05, None)
     assert _rules(PLAN, 0, 1, 2, 9) == ((0, 1, 2), 0.05, None), "seed 9 was not planned"
-    assert _rules(PLAN, 0, 1) == ((0, 1), 0.05, None), "too few seeds are an obstacle of their own"
 
 
 def test_there_is_no_conclusion_while_planned_seeds_are_missing():
     plan = dataclasses.replace(PLAN, seeds=(0, 1, 2, 3, 4))
-    assert _rules(plan, 0, 1, 2, 3) == ((0, 1, 2, 3), 0.05, ObstacleKind.UNFINISHED)
+    for finished in ((0,), (0, 1), (0, 1, 2, 3)):
+        assert _rules(plan, *finished) == (finished, 0.05, ObstacleKind.UNFINISHED)
+    assert _rules(dataclasses.replace(PLAN, seeds=(0, 1)), 0) == ((0,), 0.05, None), "two seeds are too few in any case"
 
 
 def test_added_seeds_make_a_second_analysis_at_1_percent_once_all_are_finished():

@@ -13,7 +13,7 @@ from tests.results import make_result
 from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.runs.experiment_data import ExperimentData
-from vit_vs_cnn.runs.near_duplicates import FILE_NAME, find_near_duplicates
+from vit_vs_cnn.runs.near_duplicates import FILE_NAME, find_near_duplicates, read_near_duplicates
 
 SIDE, LEAKED = 48, 3
 
@@ -51,6 +51,7 @@ def _results(pool: ExperimentData, sizes=(8, 32)):
             subset=pool.draw(n, seed).subset_hash,
             source="folder",
             fingerprint=pool.fingerprint,
+            scored_images=len(pool.test(seed)),
         )
         for n in sizes
         for seed in (0, 1)
@@ -111,6 +112,29 @@ def test_results_of_another_method_version_are_not_used(experiment):
     record = json.loads((experiment.folder / FILE_NAME).read_text())
     made_up = {name: [0, 1, 2] for name in record["by_subset"]}
     (experiment.folder / FILE_NAME).write_text(json.dumps(record | {"method": 1, "by_subset": made_up}))
+    assert find_near_duplicates(experiment.folder, results) == first
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *({"by_subset": indices} for indices in ([-1], [20], [0.5], ["0"], "0", None, [[0]])),
+        *({"test_images": count} for count in (0, 19, 10**400, "20", None, -20)),
+        *({"pairs": [pair]} for pair in (["a"], ["a", "b", "c", "d", "e"], [None] * 5, 3)),
+        *({"fingerprint": []}, {"method": "1"}, {"unknown": 1}, {"by_subset": {}}),
+    ],
+    ids=str,
+)
+def test_an_unusable_stored_result_is_searched_again(experiment, change):
+    results = _results(ExperimentData(experiment.data), (8,))
+    first = find_near_duplicates(experiment.folder, results)
+    path = experiment.folder / FILE_NAME
+    stored = json.loads(path.read_text())
+    if not isinstance(change.get("by_subset", {}), dict):
+        change = {"by_subset": dict.fromkeys(stored["by_subset"], change["by_subset"])}
+    path.write_text(json.dumps(stored | change))
+    assert read_near_duplicates(experiment.folder, results) is None
+    path.write_text("[" * 100_000)
     assert find_near_duplicates(experiment.folder, results) == first
 
 

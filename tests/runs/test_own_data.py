@@ -88,6 +88,11 @@ def given(tmp_path):
 def test_later_commands_find_images_given_in_python(given, tmp_path, cache):
     compared = vc.compare(given, parts=["accuracy"], quiet=True)
     assert len(compared.frame()) == 2
+    for use in (vc.compare, vc.locality, vc.inspect):
+        with pytest.raises(
+            InputError, match=rf"root {tmp_path}: .* was trained and tested on tuple of images .*; omit"
+        ):
+            use(given, root=tmp_path, quiet=True)
     (run,) = given.glob("cells/resnet-*")
     assert len(vc.inspect(run, count=2, quiet=True).written)
     again = vc.train(given / "experiment.yaml", quiet=True)  # without data=: nothing is left to run

@@ -53,6 +53,26 @@ OPTIONAL = {
 RESULTS = [make_result(), make_result(**OPTIONAL)]
 
 
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"hardware": {"gpus": 3}}, "hardware.gpus: expected a list"),
+        ({"hardware": {"gpus": [None]}}, "hardware.gpus: expected a text"),
+        ({"hardware": {"cpu": ["x"]}}, "hardware.cpu: expected a text"),
+        ({"hardware": {"threads": "two"}}, "hardware.threads: expected a whole number"),
+        ({"data_details": {"skipped": "counts"}}, "data_details.skipped: expected"),
+        (
+            {"data_details": {"skipped": {"counts": {"damaged": "many"}}}},
+            "data_details.skipped.counts.damaged: expected",
+        ),
+        ({"recipe": {"augmentation": "none"}}, "recipe.augmentation: expected"),
+    ],
+)
+def test_recorded_values_that_reports_read_have_types(values, message):
+    with pytest.raises(DamagedFile, match=message):
+        make_result(**values)
+
+
 @pytest.mark.parametrize("result", RESULTS)
 def test_a_result_is_read_as_it_was_written(result, tmp_path):
     (tmp_path / "result.json").write_text(result.to_json())

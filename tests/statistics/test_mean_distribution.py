@@ -188,12 +188,12 @@ def test_perfect_scores_have_about_wilsons_interval():
 
 def test_folds_have_nadeau_and_bengios_variance():
     values, images = [0.71, 0.66, 0.74, 0.69], 10**9
-    found = mean_over_seeds(without_predictions(values, images), test_train_ratio=0.25)
+    found = mean_over_seeds(without_predictions(values, images), fold_train_size=4 * images)
     variance = np.var(values, ddof=1)
     assert found.seed_parts == ((pytest.approx(math.sqrt(variance * (1 / 4 + 0.25))), 3),)
     assert found.image_error == 1 / (4 * images)  # each seed has other images, and their noise is in the seed part
     rows = [np.arange(1000) < 1000 * value for value in values]
-    found = mean_over_seeds(SeedScores(np.array(values), np.full(4, 1000), rows), test_train_ratio=0.25)
+    found = mean_over_seeds(SeedScores(np.array(values), np.full(4, 1000), rows), fold_train_size=4000)
     noise = np.mean([value * (1 - value) / 1000 for value in values])
     expected = variance / 4 + 0.25 * (variance - noise)  # image noise of different folds is independent
     assert found.seed_parts[0][0] == pytest.approx(math.sqrt(expected))

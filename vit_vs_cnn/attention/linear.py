@@ -11,6 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from vit_vs_cnn.attention.arguments import AttentionOutput, Keys, Queries, Values, Weights, check_positive
+from vit_vs_cnn.counter_random import derive_seed
 
 #: Map from ``(..., tokens, head_dim)`` to ``(..., tokens, features)`` that are not negative.
 FeatureMap: TypeAlias = Callable[[Tensor], Tensor]
@@ -188,7 +189,8 @@ class RandomFeatures(nn.Module):
     def __init__(self, head_dim: int, num_features: int, *, orthogonal: bool = True, seed: int = 0) -> None:
         super().__init__()
         check_positive(head_dim=head_dim, num_features=num_features)
-        generator = torch.Generator().manual_seed(seed)
+        # Queries that are sampled after torch.manual_seed(seed) must be independent of the frequencies.
+        generator = torch.Generator().manual_seed(derive_seed(seed, "random features"))
         frequencies = random_frequencies(num_features, head_dim, orthogonal=orthogonal, generator=generator)
         self.register_buffer("frequencies", frequencies.to(torch.get_default_dtype()))
 

@@ -22,6 +22,7 @@ from vit_vs_cnn.comparison.entries import (
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.regimes.analysis import read_analysis
 from vit_vs_cnn.regimes.caveats import shared_obstacle
+from vit_vs_cnn.regimes.measurements import nothing_learned
 from vit_vs_cnn.runs.analysis_plan import AnalysisPlan, read_plan
 from vit_vs_cnn.runs.record import Answers
 from vit_vs_cnn.runs.trained_network import TrainedNetwork
@@ -155,7 +156,7 @@ def compare_accuracy(entries: Sequence[TestedEntry], class_names: Sequence[str])
         for name, members in groups.items()
         if members[0].predictions.num_classes > 5
     }
-    pairs, only_one_correct = _compare_pairs(groups, find_experiment_comparisons(entries))
+    pairs, only_one_correct = _compare_pairs(groups, find_experiment_comparisons(entries), answers.majority)
     return AccuracyComparison(
         majority=answers.majority,
         few_classes=answers.few_classes,
@@ -169,7 +170,7 @@ def compare_accuracy(entries: Sequence[TestedEntry], class_names: Sequence[str])
 
 
 def _interval(members: Sequence[TestedEntry], correct: Sequence[Tensor]) -> Estimate:
-    return accuracy_interval(_seed_scores(correct), test_train_ratio=_test_train_ratio(members))
+    return accuracy_interval(_seed_scores(correct), fold_train_size=_fold_train_size(members))
 
 
 def _seed_scores(correct: Sequence[Tensor]) -> SeedScores:
@@ -177,25 +178,25 @@ def _seed_scores(correct: Sequence[Tensor]) -> SeedScores:
     return SeedScores(np.array([row.mean() for row in rows]), np.array([len(row) for row in rows]), rows)
 
 
-def _test_train_ratio(networks: Sequence[TestedEntry]) -> float | None:
-    """Test images per training image if networks are tested on different folds; None for one test set."""
-    sizes = [len(t.test) / t.trained.origin.train_size for t in networks if t.trained.origin is not None]
-    return None if len(list_test_sets(networks)) == 1 or not sizes else max(sizes)
+def _fold_train_size(networks: Sequence[TestedEntry]) -> int | None:
+    """Number of training images if networks are tested on different folds; None for one test set."""
+    sizes = [t.trained.origin.train_size for t in networks if t.trained.origin is not None]
+    return None if len(list_test_sets(networks)) == 1 or not sizes else min(sizes)
 
 
 def _compare_pairs(
-    groups: dict[str, list[TestedEntry]], experiment: ExperimentComparisons
+    groups: dict[str, list[TestedEntry]], experiment: ExperimentComparisons, chance: float
 ) -> tuple[list[PairComparison], list[tuple[float, float]]]:
     """Adjusted comparison of every two groups, and the numbers of images that only one of them classifies correctly."""
     names = sorted(groups, key=lambda name: experiment.models.get(name, name))  # the order of the experiment's report
-    pairs = [_compare_pair(groups[a], groups[b], experiment) for a, b in itertools.combinations(names, 2)]
+    pairs = [_compare_pair(groups[a], groups[b], experiment, chance) for a, b in itertools.combinations(names, 2)]
     comparisons = [replace(comparison, is_primary=len(pairs) == 1) for comparison, _ in pairs]
     adjusted = adjust_comparisons(comparisons)
     return [experiment.find(comparison) or comparison for comparison in adjusted], [counts for _, counts in pairs]
 
 
 def _compare_pair(
-    first: Sequence[TestedEntry], second: Sequence[TestedEntry], experiment: ExperimentComparisons
+    first: Sequence[TestedEntry], second: Sequence[TestedEntry], experiment: ExperimentComparisons, chance: float
 ) -> tuple[PairComparison, tuple[float, float]]:
     *rows, paired = paired_rows(first, second)
     ours, theirs = [first[i] for i in rows[0]], [second[i] for i in rows[1]]
@@ -208,12 +209,13 @@ def _compare_pair(
     seeds, rules = experiment.find_analysis([t.seed for t in ours] if paired else [None], obstacle)
     chosen = [i for i, t in enumerate(ours) if not paired or not seeds or t.seed in seeds]
     sides = ([ours[i] for i in chosen], [theirs[i] for i in chosen]) if paired else (ours, theirs)
+    scores = [_seed_scores([t.predictions.correct for t in side]) for side in sides]
     comparison = compare_models(
         (first[0].group, second[0].group),
-        *(_seed_scores([t.predictions.correct for t in side]) for side in sides),
+        *scores,
         paired=paired,
-        test_train_ratio=_test_train_ratio(ours),
-        rules=rules,
+        fold_train_size=_fold_train_size([*ours, *theirs]),
+        rules=replace(rules, obstacle=rules.obstacle or nothing_learned(scores[0], scores[1], chance)),
     )
     matches = zip(ours, theirs, strict=True) if paired else itertools.product(ours, theirs)
     correct = [(a.predictions.correct, b.predictions.correct) for a, b in matches]

@@ -35,12 +35,21 @@ def run_identity(settings: Mapping[str, Any]) -> dict[str, Any]:
 
     Runs with equal identities are one run.
     """
-    defaults = _defaults_of_model(str(settings["contender"]["model"].get("name")))
+    defaults = defaults_of_model(str(settings["contender"]["model"].get("name")))
     return {**_without_defaults(settings, defaults, ""), "version": IDENTITY_VERSION}
 
 
+def current_name(name: str) -> str:
+    """The dotted name that a setting of an identity has today."""
+    for current, former in FORMER_NAMES.items():
+        recorded = f"{current.rpartition('.')[0]}.{former}"
+        if name == recorded or name.startswith(f"{recorded}."):
+            return current + name.removeprefix(recorded)
+    return name
+
+
 @functools.cache
-def _defaults_of_model(name: str) -> dict[str, Any]:
+def defaults_of_model(name: str) -> dict[str, Any]:
     """``default_settings`` with the options of a model; not to be changed."""
     defaults = default_settings()
     return defaults | {"contender": defaults["contender"] | {"model": default_options(name)}}

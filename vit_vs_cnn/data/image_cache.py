@@ -166,7 +166,7 @@ def find_images(fingerprint: str, folders: Sequence[Path]) -> CachedImages | Non
     images, _, test = fingerprint.partition("-")
     patterns = (f"own-{images}.json", f"own-{images}-{test or '*'}.json")
     for path in (path for folder in folders for pattern in patterns for path in sorted(folder.glob(pattern))):
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        with contextlib.suppress(Exception):  # damaged in any way
             return open_stored(path.with_suffix(""))
     return None
 

@@ -9,6 +9,7 @@ import torch
 from rich.console import Console
 
 from vit_vs_cnn.config.experiment import Experiment
+from vit_vs_cnn.config.identity import current_name, defaults_of_model
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments.timing import choose_precision
 from vit_vs_cnn.experiments.tuning import tune
@@ -106,11 +107,13 @@ def _refuse_other_settings(folder: Path, runs: list[Run], *, are_recipes_final: 
             continue
         own_fields = {"contender": result.recipe, "batch_size": result.batch_size, "scored_on": result.scores.scored_on}
         was, now = _flat({**result.conditions, **own_fields}), _flat(run.identity)
+        defaults = _flat(defaults_of_model(str(run.recipe.model.get("name"))))
         for name in {**was, **now}:
             is_recipe = name.startswith("contender.") and not name.startswith("contender.model.")
             if was.get(name) == now.get(name) or (is_recipe and not are_recipes_final):
                 continue
-            difference = f"{name} {was.get(name, 'default')} then, {now.get(name, 'default')} now"
+            key, default = current_name(name), defaults.get(current_name(name), "default")
+            difference = f"{key} {was.get(name, default)} then, {now.get(name, default)} now"
             difference = "other images" if name == "data.fingerprint" else difference
             raise InputError(
                 f"{folder} has finished runs of {result.contender} with other settings "

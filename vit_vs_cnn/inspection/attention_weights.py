@@ -10,7 +10,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.models.input_wrappers import PermutedInput, ResizedInput, resize_for, unwrap
+from vit_vs_cnn.models.input_wrappers import check_positions, list_wrappers, resize_for, unwrap
 from vit_vs_cnn.models.recording import AttentionRecorder, evaluation_mode, record_calls, use_torch_attention
 from vit_vs_cnn.models.vit import VisionTransformer
 
@@ -30,12 +30,12 @@ def token_grid(network: nn.Module, image_size: tuple[int, int]) -> tuple[tuple[i
     """(rows, cols) of the patch tokens, and number of tokens before them: class token, registers.
 
     Raises:
-        InputError: neither our Vision Transformer nor timm's.
+        InputError: neither our Vision Transformer nor timm's, or its images have permuted blocks.
     """
-    if isinstance(network, PermutedInput):
-        raise InputError("the blocks of the images are permuted, so tokens have no position in the image")
-    if isinstance(network, ResizedInput):
-        return token_grid(network.network, network.image_size)
+    check_positions(network)
+    network = _uncompiled(network)
+    for wrapper in list_wrappers(network):
+        network, image_size = wrapper.network, wrapper.image_size
     if isinstance(network, VisionTransformer):
         return network.grid_size, network.num_prefix_tokens
     kind = type(network).__name__
@@ -172,6 +172,7 @@ def has_attention(network: nn.Module) -> bool:
 
 
 def _compute_maps(network: nn.Module, images: Tensor, verify: bool, average_heads: bool = False) -> AttentionMaps:
+    check_positions(network)
     wrapped = _uncompiled(network)
     network = unwrap(wrapped)
     with evaluation_mode(wrapped):

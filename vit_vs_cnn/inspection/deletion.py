@@ -111,7 +111,7 @@ def deletion_grid(networks: Sequence[nn.Module], image_size: tuple[int, int]) ->
     for network in networks:
         if has_attention(network):
             with contextlib.suppress(InputError):
-                grid_size, _ = token_grid(getattr(network, "_orig_mod", network), image_size)
+                grid_size, _ = token_grid(network, image_size)
                 return limit_grid_size(grid_size, image_size)
     return limit_grid_size((8, 8), image_size)
 

@@ -11,7 +11,7 @@ from vit_vs_cnn.attention.convolution import ConvolutionalAttention
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.inspection.attention_weights import Classes, Images, chosen_classes, has_attention
 from vit_vs_cnn.models.attention_network import AttentionNetwork
-from vit_vs_cnn.models.input_wrappers import unwrap
+from vit_vs_cnn.models.input_wrappers import check_positions, unwrap
 from vit_vs_cnn.models.recording import evaluation_mode, record_calls
 from vit_vs_cnn.models.resnet import ResNet
 
@@ -25,8 +25,9 @@ def grad_cam(
     Reference: Selvaraju et al. 2017, equations 1 and 2.
 
     Raises:
-        InputError: an unknown class, or no feature map.
+        InputError: an unknown class, no feature map, or images with permuted blocks.
     """
+    check_positions(network)
     layer = find_feature_layer(network, images)
     with evaluation_mode(network), torch.enable_grad(), record_calls({"features": layer}) as calls:
         logits = network(images.detach().clone().requires_grad_())
@@ -79,7 +80,7 @@ def find_feature_layer(network: nn.Module, images: Images) -> nn.Module:
     trunk = trunk.network if isinstance(trunk, AttentionNetwork) else trunk
     if isinstance(trunk, ResNet):
         return trunk.stages
-    kind = type(network).__name__
+    kind = type(trunk).__name__
     convolutions = sum(isinstance(module, nn.Conv2d | ConvolutionalAttention) for module in network.modules())
     if has_attention(network) or convolutions < 2:
         alternatives = "the methods for attention, or " if has_attention(network) else ""

@@ -1,5 +1,6 @@
 """Inspection of networks: predictions, maps with a score for each, attention weights, scores of the methods."""
 
+import os
 import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -23,6 +24,7 @@ from vit_vs_cnn.inspection.attention_weights import AttentionMaps, Images, atten
 from vit_vs_cnn.inspection.deletion import DeletionTest, deletion_grid
 from vit_vs_cnn.inspection.map_scores import adjust_scores, random_maps, score_methods
 from vit_vs_cnn.inspection.saliency import SaliencyMethod, get_method, list_methods, saliency_maps
+from vit_vs_cnn.models.input_wrappers import unwrap
 from vit_vs_cnn.runs.evaluation import check_finite
 from vit_vs_cnn.runs.experiment_folder import read_finished_results, select_results
 from vit_vs_cnn.runs.trained_network import UNKNOWN, TrainedNetwork, open_network
@@ -184,8 +186,9 @@ def select_methods(trained: TrainedNetwork, names: Sequence[str] = ()) -> list[s
     if chosen := [name for name in names if name in supported]:
         return chosen
     lacks = "has no feature maps" if attends else "has no attention between all tokens of one grid"
+    kind = type(unwrap(trained.network)).__name__
     raise InputError(
-        f"{trained.name} ({type(trained.network).__name__}) {lacks}, so it does not support {', '.join(names)}; "
+        f"{trained.name} ({kind}) {lacks}, so it does not support {', '.join(names)}; "
         f"its methods are {', '.join(supported)}"
     )
 
@@ -425,6 +428,7 @@ def _read_images(words: Sequence[str], trained: TrainedNetwork, count: int, seed
         files = [file for number, file in enumerate(files) if number not in errors]
     pixels = torch.stack([content for content in decoded if isinstance(content, Tensor)])
     class_indices = {name: number for number, name in enumerate(trained.class_names)}
-    labels = [class_indices.get(file.resolve().parent.name, UNKNOWN) for file in files]
+    folders = [Path(os.path.abspath(file)).parent.name for file in files]  # of a link: its own folder
+    labels = [class_indices.get(folder, UNKNOWN) for folder in folders]
     names = [escape_name(file.name) for file in files]
     return LabelledImages(pixels, torch.tensor(labels), trained.class_names, names), source

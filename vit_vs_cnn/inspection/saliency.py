@@ -15,7 +15,7 @@ from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.inspection.attention_weights import Classes, Images, attention_gradients, attention_maps, has_attention
 from vit_vs_cnn.inspection.grad_cam import grad_cam, integrated_gradients
 from vit_vs_cnn.inspection.rollout import gradient_rollout_map, raw_attention_map, relevance_map, rollout_map
-from vit_vs_cnn.models.input_wrappers import has_center_crop
+from vit_vs_cnn.models.input_wrappers import PermutedInput, find_center_crop, list_wrappers
 
 Maps = Float[Tensor, "batch map_rows map_cols"]
 Needs = Literal["attention", "convolution", "any"]
@@ -99,10 +99,12 @@ def resize_maps(maps: Maps, size: tuple[int, int]) -> Float[Tensor, "batch rows 
 
 def crop_to_model_view(network: nn.Module, maps: Maps) -> Float[Tensor, "batch rows cols"]:
     """The part of maps of images that the network receives; the rest is the same in all maps."""
-    network = getattr(network, "_orig_mod", network)
-    if not has_center_crop(network):
+    if (crop := find_center_crop(network)) is None:
         return maps
-    for axis, (cropped, full) in enumerate(zip(network.image_size, network.resize_size, strict=True), start=1):
+    for wrapper in list_wrappers(network):
+        if isinstance(wrapper, PermutedInput):
+            maps = wrapper.permuted(resize_maps(maps, wrapper.image_size).unsqueeze(1)).squeeze(1)
+    for axis, (cropped, full) in enumerate(zip(crop.image_size, crop.resize_size, strict=True), start=1):
         length = max(1, round(maps.shape[axis] * cropped / full))
         maps = maps.narrow(axis, round((maps.shape[axis] - length) / 2), length)
     return maps
@@ -110,10 +112,9 @@ def crop_to_model_view(network: nn.Module, maps: Maps) -> Float[Tensor, "batch r
 
 def _pad_to_image(network: nn.Module, maps: Maps) -> Float[Tensor, "batch rows cols"]:
     """Maps of what a network receives as maps of its images: 0 outside."""
-    network = getattr(network, "_orig_mod", network)
-    if not has_center_crop(network):
+    if (crop := find_center_crop(network)) is None:
         return maps
-    (top, left), (rows, cols), (all_rows, all_cols) = network.corner, network.image_size, network.resize_size
+    (top, left), (rows, cols), (all_rows, all_cols) = crop.corner, crop.image_size, crop.resize_size
     return F.pad(resize_maps(maps, (rows, cols)), (left, all_cols - cols - left, top, all_rows - rows - top))
 
 

@@ -5,6 +5,7 @@ from torch import Tensor, nn
 
 from vit_vs_cnn.attention.arguments import Images, Logits
 from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.models.input_wrappers import unwrap
 from vit_vs_cnn.models.recording import record_calls
 
 Features = Float[Tensor, "batch features"]
@@ -16,7 +17,7 @@ def find_classifier(network: nn.Module, num_classes: int) -> nn.Linear | None:
     It is the result of ``get_classifier()``, which timm's models and ours have. Otherwise it is the last ``nn.Linear``
     with as many outputs as there are classes.
     """
-    method = getattr(network, "get_classifier", None)
+    method = getattr(unwrap(network), "get_classifier", None)
     declared = method() if callable(method) else None
     linear = [module for module in network.modules() if isinstance(module, nn.Linear)]
     candidates = [module for module in linear if module.out_features == num_classes]

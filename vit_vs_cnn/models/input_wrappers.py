@@ -1,7 +1,7 @@
 """Wrappers that change the input of a network: resized images, permuted blocks of pixels, or normalized values."""
 
 import math
-from typing import Any, TypeGuard
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from vit_vs_cnn.attention.arguments import Images, Logits, Size2d, as_rows_and_cols, check_choice
 from vit_vs_cnn.counter_random import counter_key, permutation
+from vit_vs_cnn.errors import InputError
 
 #: Interpolations of resizing.
 INTERPOLATIONS = ("bilinear", "bicubic", "nearest")
@@ -76,11 +77,6 @@ class ResizedInput(nn.Module):
         return round((all_rows - rows) / 2), round((all_cols - cols) / 2)
 
 
-def has_center_crop(network: nn.Module) -> TypeGuard[ResizedInput]:
-    """True if only the centre of an image is visible to the network in evaluation."""
-    return isinstance(network, ResizedInput) and network.resize_size != network.image_size
-
-
 class PermutedInput(nn.Module):
     """Network whose input images have their blocks of pixels permuted, in the same order for all images.
 
@@ -107,6 +103,7 @@ class PermutedInput(nn.Module):
                 f"permute_blocks must cut {rows} x {cols} pixels into two or more equal blocks, but is {block_size}"
             )
         self.network = network
+        self.image_size = (rows, cols)
         self.block_size = block_size
         count = (rows // block_size) * (cols // block_size)
         order = torch.tensor(permutation(counter_key(seed, count), count).tolist())
@@ -123,18 +120,44 @@ class PermutedInput(nn.Module):
         return self.network(self.permuted(images), **options)
 
 
+def list_wrappers(network: nn.Module) -> list[ResizedInput | PermutedInput]:
+    """The ``ResizedInput`` and ``PermutedInput`` around a network, compiled or not, the outermost first."""
+    wrappers, network = [], getattr(network, "_orig_mod", network)
+    while isinstance(network, ResizedInput | PermutedInput):
+        wrappers.append(network)
+        network = network.network
+    return wrappers
+
+
 def unwrap(network: nn.Module) -> nn.Module:
     """Network without ``ResizedInput`` and ``PermutedInput``."""
-    while isinstance(network, ResizedInput | PermutedInput):
-        network = network.network
-    return network
+    wrappers = list_wrappers(network)
+    return wrappers[-1].network if wrappers else network
 
 
 def resize_for(network: nn.Module, images: Tensor) -> Tensor:
     """Images as the wrappers of a network change them, for ``unwrap(network)``."""
-    if isinstance(network, PermutedInput):
-        return resize_for(network.network, network.permuted(images))
-    return network.resize(images) if isinstance(network, ResizedInput) else images
+    for wrapper in list_wrappers(network):
+        images = wrapper.permuted(images) if isinstance(wrapper, PermutedInput) else wrapper.resize(images)
+    return images
+
+
+def find_center_crop(network: nn.Module) -> ResizedInput | None:
+    """The wrapper that lets only the centre of an image through in evaluation, if the network has one."""
+    resized = [wrapper for wrapper in list_wrappers(network) if isinstance(wrapper, ResizedInput)]
+    return next((wrapper for wrapper in resized if wrapper.resize_size != wrapper.image_size), None)
+
+
+def check_positions(network: nn.Module) -> None:
+    """Check that places of the network's tokens and feature maps are places of its images.
+
+    Raises:
+        InputError: the network permutes the blocks of its images.
+    """
+    if any(isinstance(wrapper, PermutedInput) for wrapper in list_wrappers(network)):
+        raise InputError(
+            "permute_blocks moves the blocks of the images, so tokens and feature maps have no position in the image"
+        )
 
 
 class NormalizedInput(nn.Module):

@@ -2,7 +2,7 @@
 
 import dataclasses
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,13 @@ from vit_vs_cnn.regimes.caveats import (
     find_caveats,
 )
 from vit_vs_cnn.regimes.comparisons import Crossover, compare_all, find_crossovers
-from vit_vs_cnn.regimes.forecast import FORECAST_FACTOR, MIN_SIZES_FOR_FORECAST, Forecast, extrapolate
+from vit_vs_cnn.regimes.forecast import (
+    FORECAST_FACTOR,
+    MIN_SIZES_FOR_FORECAST,
+    Forecast,
+    extrapolate,
+    reason_not_forecast,
+)
 from vit_vs_cnn.regimes.measurements import AccuracyPoint
 from vit_vs_cnn.regimes.model_summaries import ModelSummary, summarize_models
 from vit_vs_cnn.regimes.recommendation import Recommendation, recommend
@@ -44,6 +50,7 @@ class Analysis:
         accuracies: accuracy of every model at every size with every budget.
         interactions: changes of the difference of two models with the budget.
         equal_cost: differences of two models at equal training FLOPs, where these differ.
+        missing_forecasts: reason why a model with enough sizes has no forecast, by its key.
     """
 
     data_source: str | None
@@ -60,6 +67,7 @@ class Analysis:
     interactions: tuple[BudgetEffect, ...]
     equal_cost: tuple[EqualCostDifference, ...]
     forecasts: tuple[Forecast, ...]
+    missing_forecasts: Mapping[str, str]
     caveats: tuple[Caveat, ...]
     recommendation: Recommendation
 
@@ -141,6 +149,14 @@ def analyze(
     trained = {pair: level for pair, level in pairs.items() if not probes & {*pair}}  # a probe has no longer budget
     equal_cost = [row for pair, level in trained.items() for row in budgets.equal_cost(*pair, confidence=level)]
     test_images = int(measured.images[measured.images > 0].min())
+    curves = {model: [p for p in points if p.model == model] for model in measured.models}
+    curves = {model: curve for model, curve in curves.items() if len(curve) >= MIN_SIZES_FOR_FORECAST}
+    missing_forecasts = {
+        model: reason
+        for model, curve in curves.items()
+        if (reason := reason_not_forecast(curve[-1], runs[model, curve[-1].train_size], chance, test_images))
+        is not None
+    }
     return Analysis(
         data_source=longest[0].data.source,
         models=models,
@@ -157,9 +173,10 @@ def analyze(
         equal_cost=tuple(equal_cost),
         forecasts=tuple(
             extrapolate(curve, FORECAST_FACTOR * curve[-1].train_size)
-            for model in measured.models
-            if len(curve := [p for p in points if p.model == model]) >= MIN_SIZES_FOR_FORECAST
+            for model, curve in curves.items()
+            if model not in missing_forecasts
         ),
+        missing_forecasts=missing_forecasts,
         caveats=tuple(
             find_caveats(
                 longest,

@@ -5,7 +5,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from vit_vs_cnn.console import format_count
+from vit_vs_cnn.console import format_count, join_names
 from vit_vs_cnn.regimes.analysis import Analysis
 from vit_vs_cnn.regimes.caveats import CaveatKind, CaveatSeverity
 from vit_vs_cnn.regimes.model_summaries import ModelSummary, macs_ratio
@@ -115,8 +115,10 @@ def write_answer(analysis: Analysis) -> Answer:
     shown = [models[key] for key in (advice.best, advice.rival) if key is not None]
     rest = [models[key] for key in advice.others]
     is_blocked = all(comparison.conclusion is Conclusion.NO_CONCLUSION for comparison in analysis.comparisons)
-    stated = CaveatKind.TOO_FEW_SEEDS if _needs_seeds(advice) else None  # by the recommendation
-    caveats = [caveat for caveat in analysis.caveats if caveat.kind is not stated]
+    lacks_seeds = _needs_seeds(advice) or _has_obstacle(advice, ObstacleKind.UNFINISHED)
+    stated = {CaveatKind.TOO_FEW_SEEDS} if lacks_seeds else set[CaveatKind]()  # by the recommendation
+    stated |= {CaveatKind.FEW_EPOCHS} if _needs_training(analysis) else set()
+    caveats = [caveat for caveat in analysis.caveats if caveat.kind not in stated]
     least_alert = CaveatSeverity.BLOCKS if is_blocked else CaveatSeverity.INVALIDATES
     alerts = [c.text for c in caveats if c.severity is CaveatSeverity.INVALIDATES]
     alerts += [c.text for c in caveats if c.kind is CaveatKind.WEIGHTS_MISSING]
@@ -230,8 +232,11 @@ def recommendation_text(analysis: Analysis) -> str:
             text = _nothing_learned_text(analysis)
         case RecommendationKind.NO_CONCLUSION:
             option = " (--protocol.seeds '[0, 1, 2]')" * _needs_seeds(advice)
+            option += "; run the same command again to finish them" * _has_obstacle(advice, ObstacleKind.UNFINISHED)
             single = " The interval of one seed covers other test images only." * (comparison.seeds == 1)
             text = f"no conclusion: {comparison.obstacle}{option}.{single}"
+            if _needs_training(analysis):
+                text = f"train longer first. {_few_epochs_text(analysis)} There is also {text}"
         case _ if advice.others:
             text = _recommendation_of_several_starts(analysis, comparison)
         case RecommendationKind.TRAIN:
@@ -259,8 +264,25 @@ def _nothing_learned_text(analysis: Analysis) -> str:
 
 
 def _needs_seeds(advice: Recommendation) -> bool:
+    return _has_obstacle(advice, ObstacleKind.FEW_SEEDS)
+
+
+def _has_obstacle(advice: Recommendation, kind: ObstacleKind) -> bool:
     obstacle = None if advice.comparison is None else advice.comparison.obstacle
-    return obstacle is not None and obstacle.kind is ObstacleKind.FEW_SEEDS
+    return obstacle is not None and obstacle.kind is kind
+
+
+def _needs_training(analysis: Analysis) -> bool:
+    """True if a compared model had few epochs, so that more training comes before more seeds."""
+    advice = analysis.recommendation
+    starts = {model.key: model.start_kind for model in analysis.models}
+    is_scratch = StartKind.SCRATCH in (starts.get(advice.best), starts.get(advice.rival or ""))
+    is_undecided = advice.kind is RecommendationKind.NOT_ENOUGH_EVIDENCE or _needs_seeds(advice)
+    return is_scratch and is_undecided and bool(_few_epochs_text(analysis))
+
+
+def _few_epochs_text(analysis: Analysis) -> str:
+    return next((caveat.text for caveat in analysis.caveats if caveat.kind is CaveatKind.FEW_EPOCHS), "")
 
 
 def _recommendation_of_several_starts(analysis: Analysis, comparison: PairComparison) -> str:
@@ -335,6 +357,8 @@ def _at_equal_compute_text(analysis: Analysis, comparison: PairComparison) -> st
 
 
 def _missing_evidence_text(analysis: Analysis) -> str:
+    if _needs_training(analysis):
+        return f"Train longer first, as more seeds would describe hardly trained models. {_few_epochs_text(analysis)}"
     advice = analysis.recommendation
     comparison = advice.comparison
     assert comparison is not None
@@ -394,6 +418,10 @@ def _more_images(analysis: Analysis, shown: Sequence[ModelSummary]) -> str:
             if forecast.train_size == size and (value := forecast.accuracy)
         ]
         sentences.append(f"Forecast for {size:,} images: {', '.join(texts)}.")
+    missing = [(names[key], analysis.missing_forecasts[key]) for key in keys if key in analysis.missing_forecasts]
+    for reason in dict.fromkeys(reason for _, reason in missing):
+        models = join_names([f"the {name}" for name, reason_of_model in missing if reason_of_model == reason])
+        sentences.append(f"No forecast for {models}: {reason}.")
     return " ".join(sentences) or "see the table."
 
 

@@ -88,14 +88,16 @@ class BudgetResults:
             for model, size in itertools.product(sorted(self._trained), self.measured[longer].sizes):
                 if seeds := self._shared_seeds((shorter, longer), size, model):
                     long, short = (self.measured[text].scores(model, size, seeds) for text in (longer, shorter))
-                    gain = difference_over_seeds(long, short, test_train_ratio=self.longest.test_train_ratio).interval()
+                    gain = difference_over_seeds(
+                        long, short, fold_train_size=self.longest.fold_train_size(size)
+                    ).interval()
                     factor = self._factor(shorter, longer)
                     results.append(BudgetEffect((model,), size, shorter, longer, factor, gain))
         return results
 
     def interactions(self, first: str, second: str) -> list[BudgetEffect]:
         """Change of the difference of two models from the shortest to the longest budget, by size."""
-        ends, ratio = (self.names[0], self.names[-1]), self.longest.test_train_ratio
+        ends = self.names[0], self.names[-1]
         gains: dict[int, tuple[SeedScores, SeedScores]] = {}
         for size in self.longest.sizes if len(self.names) > 1 else ():
             if seeds := self._shared_seeds(ends, size, first, second):
@@ -104,7 +106,10 @@ class BudgetResults:
                 )
                 gains[size] = long[0] - short[0], long[1] - short[1]
         changes = {size: a.accuracies - b.accuracies for size, (a, b) in gains.items()}
-        results = {size: _interaction(*pair, pool_seed_variance(changes, size), ratio) for size, pair in gains.items()}
+        results = {
+            size: _interaction(*pair, pool_seed_variance(changes, size), self.longest.fold_train_size(size))
+            for size, pair in gains.items()
+        }
         adjusted = holm([result.p_value for result in results.values()])
         return [
             BudgetEffect((first, second), size, *ends, self._factor(*ends), result.interval(), p)
@@ -141,7 +146,7 @@ class BudgetResults:
                     a,
                     b,
                     seed_variance=pool_seed_variance(by_size, size),
-                    test_train_ratio=self.longest.test_train_ratio,
+                    fold_train_size=self.longest.fold_train_size(size),
                 ).interval(confidence)
             results.append(EqualCostDifference(first, second, size, ratio, difference))
         return results
@@ -199,11 +204,11 @@ def _group_by_budget(results: Sequence[RunResult]) -> dict[str, list[RunResult]]
 
 
 def _interaction(
-    first: SeedScores, second: SeedScores, variance: SeedVariance | None, test_train_ratio: float | None
+    first: SeedScores, second: SeedScores, variance: SeedVariance | None, fold_train_size: int | None
 ) -> MeanDistribution:
     """Distribution of the gain of one model minus that of another."""
-    over_seeds = difference_over_seeds(first, second, seed_variance=variance, test_train_ratio=test_train_ratio)
-    if test_train_ratio is None and (first.correct is None or second.correct is None):
+    over_seeds = difference_over_seeds(first, second, seed_variance=variance, fold_train_size=fold_train_size)
+    if fold_train_size is None and (first.correct is None or second.correct is None):
         # Four accuracies, each at most as uncertain as an accuracy of 50 %.
         images = min(first.image_count, second.image_count)
         over_seeds = replace(over_seeds, image_error=math.sqrt(4 * binomial_variance(0.5, images)))

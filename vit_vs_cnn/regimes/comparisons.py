@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from vit_vs_cnn.regimes.measurements import Measurements
+from vit_vs_cnn.regimes.measurements import Measurements, nothing_learned
 from vit_vs_cnn.runs.analysis_plan import AnalysisPlan
 from vit_vs_cnn.statistics.pair_comparison import (
     ComparisonRules,
@@ -73,10 +73,18 @@ def compare_all(
                 is_primary = single_pair and size == measured.sizes[-1]
                 seeds, rules = tuple(shared), ComparisonRules(obstacle=obstacle, is_primary=is_primary)
             first, second = (measured.scores(name, size, seeds) for name in names)
+            rules = replace(rules, obstacle=rules.obstacle or nothing_learned(first, second, measured.chance))
             failed = measured.count_failed(first), measured.count_failed(second)
             variance = None if any(failed) else _seed_variance(measured, names, size, seeds)
-            options = {"seed_variance": variance, "test_train_ratio": measured.test_train_ratio, "failed_runs": failed}
-            comparison = compare_models(names, first, second, **options, rules=rules)
+            comparison = compare_models(
+                names,
+                first,
+                second,
+                seed_variance=variance,
+                fold_train_size=measured.fold_train_size(size),
+                failed_runs=failed,
+                rules=rules,
+            )
             results.append(replace(comparison, train_size=size))
     return adjust_comparisons(results, planned=None if plan is None else plan.secondary_count)
 

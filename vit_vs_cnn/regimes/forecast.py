@@ -8,7 +8,8 @@ import numpy as np
 from jaxtyping import Float
 
 from vit_vs_cnn.counter_random import derive_seed
-from vit_vs_cnn.regimes.measurements import AccuracyPoint
+from vit_vs_cnn.regimes.measurements import AccuracyPoint, failed_to_learn
+from vit_vs_cnn.runs.result import RunResult, StartKind
 from vit_vs_cnn.statistics.intervals import Estimate
 from vit_vs_cnn.statistics.mean_distribution import Z_975
 
@@ -41,6 +42,26 @@ class Forecast:
     train_size: int
     accuracy: Estimate
     law: PowerLaw
+
+
+def reason_not_forecast(
+    point: AccuracyPoint, runs: Sequence[RunResult], chance: float | None, test_images: int
+) -> str | None:
+    """Reason why a curve has no forecast: it is flat because its network is hardly trained. None if there is none.
+
+    Arguments:
+        point: accuracy at the largest size, of the ``runs``.
+        chance: accuracy of always predicting the most frequent class; None if unknown.
+    """
+    if chance is not None and failed_to_learn(np.array([point.accuracy.value]), chance, test_images).all():
+        return (
+            f"with {point.train_size:,} images the accuracy is not clearly better than always predicting the most "
+            "frequent class"
+        )
+    epochs = min(run.epochs for run in runs)
+    if epochs < 1 and runs[0].start.start_kind is StartKind.SCRATCH:
+        return f"training had only {epochs:.2g} epochs with {point.train_size:,} images"
+    return None
 
 
 def extrapolate(points: Sequence[AccuracyPoint], train_size: int) -> Forecast:

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -11,6 +10,7 @@ from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.runs.result import RunResult
 from vit_vs_cnn.statistics.intervals import Estimate
 from vit_vs_cnn.statistics.mean_distribution import SeedScores, accuracy_interval
+from vit_vs_cnn.statistics.pair_comparison import Obstacle, ObstacleKind
 
 
 @dataclass(frozen=True)
@@ -51,10 +51,9 @@ class Measurements:
     uses_folds: bool = False
     chance: float | None = None
 
-    @cached_property
-    def test_train_ratio(self) -> float | None:
-        """Test images divided by training images if seeds hold out different folds; None for a fixed test set."""
-        return float(self.images[self.images > 0].min()) / self.sizes[-1] if self.uses_folds else None
+    def fold_train_size(self, size: int) -> int | None:
+        """Number of training images at a size if seeds hold out different folds; None for a fixed test set."""
+        return size if self.uses_folds else None
 
     def shared_seeds(self, size: int, *models: str) -> list[int]:
         """Seeds for which all of these models have a run at a size."""
@@ -103,7 +102,7 @@ class Measurements:
             for size in self.sizes:
                 if seeds := self.shared_seeds(size, model):
                     scores = self.scores(model, size, seeds)
-                    interval = accuracy_interval(scores, test_train_ratio=self.test_train_ratio)
+                    interval = accuracy_interval(scores, fold_train_size=self.fold_train_size(size))
                     results.append(AccuracyPoint(model, size, budget, interval, tuple(scores.accuracies.tolist())))
         return results
 
@@ -121,6 +120,19 @@ def failed_to_learn(accuracies: Float[np.ndarray, "seeds"], chance: float, image
         return failed
     gap = accuracies[~failed].min() - accuracies[failed].max()
     return failed if gap > 5 * error else np.zeros_like(failed)
+
+
+def nothing_learned(first: SeedScores, second: SeedScores, chance: float | None) -> Obstacle | None:
+    """Obstacle if neither mean accuracy is clearly better than always predicting the most frequent class.
+
+    Arguments:
+        chance: accuracy of always predicting the most frequent class; None if unknown.
+    """
+    means, images = np.array([first.accuracy, second.accuracy]), min(first.image_count, second.image_count)
+    if chance is None or not failed_to_learn(means, chance, images).all():
+        return None
+    text = "neither is clearly better than always predicting the most frequent class"
+    return Obstacle(ObstacleKind.NOTHING_LEARNED, text)
 
 
 def measure(

@@ -1,6 +1,7 @@
 """Report of an audit: findings, classes, sizes and similar images, as a page with tables and as text."""
 
 import io
+import os
 from pathlib import Path
 
 import numpy as np
@@ -48,7 +49,7 @@ def audit_page(audit: Audit) -> Page:
 
 
 def _title(audit: Audit) -> str:
-    name = Path(audit.root).resolve().name if audit.root and audit.files else audit.source
+    name = Path(os.path.abspath(audit.root)).name if audit.root and audit.files else audit.source
     return f"Audit of {visible(name)}"
 
 

@@ -245,9 +245,11 @@ def _environment(results: Sequence[RunResult]) -> dict[str, Cell]:
     texts: dict[str, set[str]] = {}
     for r in results:
         hardware, versions = r.provenance.hardware, r.provenance.versions
+        threads = f"{hardware['threads']} threads" if "threads" in hardware else None
+        processor = (hardware.get("cpu"), threads, hardware.get("system"))
         values = {
-            "processor": hardware and f"{hardware['cpu']}, {hardware['threads']} threads, {hardware['system']}",
-            "accelerators": hardware and (", ".join(hardware["gpus"]) or "none"),
+            "processor": ", ".join(part for part in processor if part),
+            "accelerators": (", ".join(hardware["gpus"]) or "none") if "gpus" in hardware else None,
             "precision": r.cost.precision,
             "devices of a run": r.cost.devices,
             "versions": ", ".join(f"{name} {value}" for name, value in versions.items()),

@@ -7,6 +7,7 @@ from statistics import fmean
 import numpy as np
 
 from vit_vs_cnn.comparison.differences import flatten_settings
+from vit_vs_cnn.config.identity import current_name
 from vit_vs_cnn.regimes.analysis import Analysis
 from vit_vs_cnn.regimes.answer import conclusion_text
 from vit_vs_cnn.regimes.budgets import longest_results
@@ -23,6 +24,8 @@ from vit_vs_cnn.statistics.intervals import Estimate, format_p_value
 
 #: Header of the column with the training-set size, validation images included.
 SIZE_COLUMN = "training images"
+#: Settings of a contender that have an effect on a linear probe, which has no steps and no augmentation.
+_PROBE_SETTINGS = ("finetune", "weights", "starts_from")
 
 
 def accuracy_table(analysis: Analysis, results: Sequence[RunResult]) -> Table:
@@ -33,7 +36,8 @@ def accuracy_table(analysis: Analysis, results: Sequence[RunResult]) -> Table:
         of_point = runs[p.model, p.train_size]
         row = {SIZE_COLUMN: p.train_size, "model": analysis.display_names[p.model], **_percent(p.accuracy)}
         row |= {"seeds": len(p.by_seed), "steps": min(r.cost.steps for r in of_point)}
-        rows.append(row | {"epochs": f"{of_point[0].epochs:.1f}", "training FLOPs": f"{of_point[0].cost.flops:.3g}"})
+        row |= {"epochs": f"{of_point[0].epochs:.1f}", "training FLOPs": f"{of_point[0].cost.flops:.3g}"}
+        rows.append(row | dict.fromkeys(("steps", "epochs"), "-") if _is_probe(of_point[0]) else row)
     if analysis.chance is not None:
         chance: dict[str, Cell] = {"model": MAJORITY, "accuracy, %": format_percent(analysis.chance)}
         rows.insert(0, {**dict.fromkeys(rows[0], ""), **chance})
@@ -121,16 +125,25 @@ def models_table(analysis: Analysis, results: Sequence[RunResult]) -> Table:
         r = largest[model.key]
         sizes = {"parameters": format_millions(model.parameters), "MACs": format_millions(model.macs)}
         row = {"model": model.display_name, "network": model.model_name, "start": model.start or "-", **sizes}
-        settings = flatten_settings({key: value for key, value in r.recipe.items() if key != "model"})
-        texts = [f"{key} {format_value(value)}" for key, value in settings.items() if value != {}]
+        settings = flatten_settings({key: value for key, value in r.recipe.items() if key != "model"}, "contender.")
+        named = {current_name(key).removeprefix("contender."): value for key, value in settings.items() if value != {}}
+        texts = [
+            f"{key} {format_value(value)}"
+            for key, value in named.items()
+            if not _is_probe(r) or key.partition(".")[0] in _PROBE_SETTINGS
+        ]
         rows.append(row | {"recipe": _recipe_source(r), "settings": ", ".join(texts)})
     note = "MACs are multiply-accumulates of one image. Settings are those that differ from the defaults."
     return _table("Models and recipes, with the most images", rows, "models", note)
 
 
+def _is_probe(result: RunResult) -> bool:
+    return result.start.start_kind is StartKind.LINEAR_PROBE
+
+
 def _recipe_source(result: RunResult) -> str:
     search = result.tuning
-    if result.start.start_kind is StartKind.LINEAR_PROBE:
+    if _is_probe(result):
         return "fitted on features"
     if result.recipe_source is None and search is None:
         return "not recorded"
@@ -141,8 +154,10 @@ def _recipe_source(result: RunResult) -> str:
 def runs_table(runs: Sequence[RunStatus], results: Sequence[RunResult]) -> Table:
     """Table of all runs of the experiment, failed and unfinished ones included."""
     by_run, rows = {r.run: r for r in results}, []
+    probes = {r.contender for r in results if _is_probe(r)}
     for run in runs:
-        row = {"model": display_name(run.contender), SIZE_COLUMN: run.train_size, "budget": run.budget.text}
+        budget = "-" if run.contender in probes else run.budget.text
+        row = {"model": display_name(run.contender), SIZE_COLUMN: run.train_size, "budget": budget}
         scores: dict[str, Cell] = dict.fromkeys(("accuracy, %", "from", "to", "tested", "subset"), "")
         if (r := by_run.get(run.folder)) is not None:
             tests = {"tested": r.scores.test_evaluations, "subset": r.data.subset}

@@ -147,9 +147,14 @@ def answer_page(analysis: Analysis, urgent: Sequence[str] = ()) -> Page:
     lead = [*answer.alerts[:1], recommendation, *answer.alerts[1:]]  # the details of an alert after the recommendation
     page = Page(answer.title, lead, styles=styles, assets=["experiment.css"])
     page.template("answer.html", answer=answer)
-    caption = "Mean test accuracy with 95 % intervals. Small dots are single seeds, failed runs included."
+    has_several_seeds = any(len(point.by_seed) > 1 for point in analysis.accuracies)
+    accuracy = "Mean test accuracy" if has_several_seeds else "Test accuracy"
+    intervals = "with 95 % intervals."
     if len(analysis.models) > MAX_CURVES_WITH_INTERVALS and len(analysis.sizes) > 1:
-        caption = "Mean accuracy. The two models of the table have 95 % intervals, and small dots for single seeds."
+        intervals = "of each model, with 95 % intervals for the two models of the table."
+    caption = f"{accuracy} {intervals}"
+    if has_several_seeds:
+        caption += " Small dots are single seeds, failed runs included."
     if shows_chance(analysis):
         caption += " Dashed: the accuracy of always predicting the most frequent class."
     page.picture(accuracy_curves(analysis), caption, "learning_curves")

@@ -29,7 +29,7 @@ from vit_vs_cnn.inspection.map_scores import (
 )
 from vit_vs_cnn.inspection.randomized_weights import NUM_SHUFFLES, STAGE_ALL_WEIGHTS
 from vit_vs_cnn.inspection.saliency import resize_maps
-from vit_vs_cnn.models.input_wrappers import has_center_crop
+from vit_vs_cnn.models.input_wrappers import find_center_crop
 from vit_vs_cnn.reporting.figures.drawing import as_rgb, make_axes, wrap_text
 from vit_vs_cnn.reporting.page import Page
 from vit_vs_cnn.reporting.style import COLOUR_MAP, assign_styles
@@ -316,7 +316,7 @@ def _page_limits(inspection: Inspection, count: int, max_error: float) -> str:
             f"Weights are rounded to {WEIGHT_STEPS} steps between zero and the largest weight of their row; the "
             f"largest error is {max_error:.1e}. Attention is not an explanation: see the scores."
         )
-    cropped = [network.name for network in networks if has_center_crop(network.network.network)]
+    cropped = [network.name for network in networks if find_center_crop(network.network.network)]
     if cropped:
         sentences.append(
             f"The patches of {join_names(cropped)} cover the middle of an image, but are drawn over all of it."

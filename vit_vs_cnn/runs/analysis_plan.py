@@ -135,8 +135,9 @@ class AnalysisPlan:
         if not finished:
             unplanned = Obstacle(ObstacleKind.UNPLANNED_SEEDS, "none of their seeds was planned")
             finished, obstacle = tuple(sorted(seeds)), obstacle or unplanned
-        elif MIN_SEEDS_FOR_CONCLUSION <= len(finished) < len(chosen) and obstacle is None:
-            missing = f"{len(finished)} of the {len(chosen)} planned seeds are finished"
+        elif len(finished) < len(chosen) >= MIN_SEEDS_FOR_CONCLUSION and obstacle is None:
+            is_or_are = "is" if len(finished) == 1 else "are"
+            missing = f"{len(finished)} of the {len(chosen)} planned seeds {is_or_are} finished"
             obstacle = Obstacle(ObstacleKind.UNFINISHED, missing)
         return finished, ComparisonRules(self.equivalence_margin / 100, error_rate, obstacle, is_primary)
 

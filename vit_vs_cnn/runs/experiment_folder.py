@@ -202,8 +202,8 @@ def write_failure(
 def read_failure(folder: Path) -> Failure | None:
     """The recorded failure of the run in a folder; None if it is missing or cannot be read."""
     try:
-        return build(Failure, json.loads((folder / "failed.json").read_text(encoding="utf-8")))
-    except (OSError, ValueError):
+        return build(Failure, read_mapping(folder / "failed.json"))
+    except InputError:
         return None
 
 

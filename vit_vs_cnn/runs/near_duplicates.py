@@ -11,11 +11,13 @@ import torch
 from jaxtyping import Bool, Int64
 from torch import Tensor
 
+from vit_vs_cnn.bounds import AT_LEAST_1, Bounds, check_numbers
 from vit_vs_cnn.data.near_duplicates import ALGORITHM_VERSION, near_duplicate_pairs, resize_for_comparison
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.files import write_text
+from vit_vs_cnn.files import read_mapping, write_text
 from vit_vs_cnn.runs.experiment_data import ExperimentData, open_experiment_data
 from vit_vs_cnn.runs.result import RunResult, ScoredOn, fold_name
+from vit_vs_cnn.typed_values import build
 
 FILE_NAME = "duplicates.json"
 
@@ -42,6 +44,14 @@ class NearDuplicates:
     by_subset: dict[str, list[int]]
     method: int
     pairs: list[PairRow]
+
+    def __post_init__(self) -> None:
+        """Raises InputError: an index that is not one of the test images."""
+        check_numbers(vars(self), test_images=AT_LEAST_1)
+        places = Bounds(at_least=0, below=self.test_images, is_whole=True)
+        for name, indices in self.by_subset.items():
+            for index in indices:
+                check_numbers({name: index}, **{name: places})
 
     def clean(self, result: RunResult) -> Bool[np.ndarray, "test_images"]:
         """Mask of the test images of a run without a near-duplicate in its subset."""
@@ -104,16 +114,16 @@ def reason_not_searched(results: Sequence[RunResult]) -> str | None:
 
 
 def read_near_duplicates(folder: Path, results: Sequence[RunResult]) -> NearDuplicates | None:
-    """Stored result of an earlier search for these images and all these subsets, or None."""
+    """Stored result of an earlier search for these images and all these subsets; None if it is missing or unusable."""
     try:
-        values = json.loads((folder / FILE_NAME).read_text(encoding="utf-8"))
-        stored = NearDuplicates(**values | {"pairs": [tuple(pair) for pair in values["pairs"]]})
-    except (OSError, ValueError, TypeError, KeyError):
+        stored = build(NearDuplicates, read_mapping(folder / FILE_NAME))
+    except InputError:
         return None
-    is_same = stored.method == ALGORITHM_VERSION and {result.data.fingerprint for result in results} == {
-        stored.fingerprint
-    }
-    return stored if is_same and {_subset_name(result) for result in results} <= stored.by_subset.keys() else None
+    is_same = stored.method == ALGORITHM_VERSION and {r.data.fingerprint for r in results} == {stored.fingerprint}
+    is_same &= max(result.scores.scored_images for result in results) == stored.test_images
+    names = {_subset_name(result): result.scores.scored_images for result in results}
+    is_whole = all(max(stored.by_subset.get(name, [count]), default=-1) < count for name, count in names.items())
+    return stored if is_same and is_whole else None
 
 
 def _subset_name(result: RunResult) -> str:

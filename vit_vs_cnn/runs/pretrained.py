@@ -208,7 +208,11 @@ def _read_file(path: Path, model: Mapping[str, Any], location: str) -> Pretraine
 
         default = timm.get_pretrained_cfg(str(model["name"]).removeprefix(TIMM_PREFIX), allow_unregistered=False)
         config = None if default is None else default.to_dict()
-    return _with_timm_config(path.stem, str(path), state, config or {})
+    try:
+        return _with_timm_config(path.stem, str(path), state, config or {})
+    except (TypeError, ValueError, AttributeError, IndexError) as error:
+        place = path.with_name("config.json")
+        raise InputError(f"{location}.file: {place}: unusable pretrained_cfg: {one_line(error)}") from error
 
 
 def _with_timm_config(

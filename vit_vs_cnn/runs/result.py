@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from vit_vs_cnn.bounds import AT_LEAST_0, AT_LEAST_1, SHARE, check_numbers
 from vit_vs_cnn.config.schema import Budget, RecipeSource, TuningProvenance
 from vit_vs_cnn.errors import DamagedFile
-from vit_vs_cnn.typed_values import build, list_settings
+from vit_vs_cnn.typed_values import build, convert, list_settings
 
 if TYPE_CHECKING:
     from vit_vs_cnn.statistics.intervals import Estimate
@@ -54,6 +54,17 @@ class RunState(StrEnum):
     RUNNING = "running"
     FINISHED = "done"
     FAILED = "failed"
+
+
+def _check_types(values: Mapping[str, Any], location: str, **types: Any) -> None:
+    """Check the types of the values that reports read. Others may be of any type.
+
+    Raises:
+        InputError: a value of another type.
+    """
+    for name, kind in types.items():
+        if name in values:
+            convert(kind, values[name], f"{location}.{name}")
 
 
 @dataclass(frozen=True)
@@ -99,6 +110,7 @@ class RunData:
 
     def __post_init__(self) -> None:
         check_numbers(vars(self), training_images=AT_LEAST_1, validation_images=AT_LEAST_0)
+        _check_types(self.data_details, "data_details", skipped=dict[str, dict[str, int]])
 
 
 @dataclass(frozen=True)
@@ -192,6 +204,7 @@ class Provenance:
 
     Arguments:
         began: time in ISO 8601, in UTC, and likewise ``ended``.
+        hardware: ``cpu``, ``threads``, ``gpus`` and ``system``, as far as they are recorded.
         commit: of the checkout of this package, with ``+`` if files were changed; None outside of a checkout.
     """
 
@@ -200,6 +213,9 @@ class Provenance:
     commit: str | None = None
     versions: dict[str, Any] = field(default_factory=dict)
     hardware: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        _check_types(self.hardware, "hardware", cpu=str, threads=int, gpus=list[str], system=str)
 
     @classmethod
     def collect(cls, began: str) -> "Provenance":
@@ -244,6 +260,7 @@ class RunResult:
 
     def __post_init__(self) -> None:
         check_numbers(vars(self), train_size=AT_LEAST_1, batch_size=AT_LEAST_1)
+        _check_types(self.recipe, "recipe", augmentation=dict[str, Any] | None)
         _ = self.parsed_budget
 
     @functools.cached_property

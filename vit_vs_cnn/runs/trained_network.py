@@ -25,6 +25,7 @@ from vit_vs_cnn.data.decoding import (
     describe_unreadable,
     parse_input_images,
 )
+from vit_vs_cnn.data.image_cache import find_images
 from vit_vs_cnn.data.images import UNKNOWN, LabelledImages
 from vit_vs_cnn.errors import InputError, MissingImages
 from vit_vs_cnn.files import CommandResult
@@ -314,6 +315,12 @@ class TrainedNetwork:
         """
         run = self.run
         data = run.experiment.data
+        reads_root = data.kind in ("folder", "table", "cifar10", "cifar100")
+        if root is not None and not reads_root and find_images(run.fingerprint, [root]) is None:
+            raise InputError(
+                f"root {root}: {self.path} was trained and tested on {data.description}, which are not stored in this "
+                "folder; omit root (--root)"
+            )
         data = replace(  # a file does not decide what to download or where to write
             data,
             root=data.root if root is None else str(root),

@@ -200,7 +200,7 @@ def _smallest_number(detectable: Callable[[int], float], difference: float, low:
     return low
 
 
-def mean_over_seeds(scores: SeedScores, *, test_train_ratio: float | None = None) -> MeanDistribution:
+def mean_over_seeds(scores: SeedScores, *, fold_train_size: int | None = None) -> MeanDistribution:
     """Distribution of the mean accuracy over new seeds and new test images.
 
     The variance of the mean over k seeds and N images is s^2 / k + v / N + 1 / N^2. s is the standard deviation of the
@@ -217,11 +217,11 @@ def mean_over_seeds(scores: SeedScores, *, test_train_ratio: float | None = None
     Differs: Nadeau & Bengio have s^2 in place of t^2. Image noise of different folds is independent.
 
     Arguments:
-        test_train_ratio: number of test images divided by number of training images, if seeds hold out different folds.
-            None if all seeds have the same test images.
+        fold_train_size: number of training images of each seed, n_train, if seeds hold out different folds. None if all
+            seeds have the same test images.
     """
-    mean, parts = scores.accuracy, _seed_parts(scores, None, test_train_ratio)
-    if test_train_ratio is not None and parts:
+    mean, parts = scores.accuracy, _seed_parts(scores, None, fold_train_size)
+    if fold_train_size is not None and parts:
         return MeanDistribution(mean, parts, 1 / float(scores.images.sum()))
     if scores.correct is None:
         return MeanDistribution(mean, parts, math.sqrt(binomial_variance(mean, scores.image_count)))
@@ -237,7 +237,7 @@ def difference_over_seeds(
     *,
     paired: bool = True,
     seed_variance: SeedVariance | None = None,
-    test_train_ratio: float | None = None,
+    fold_train_size: int | None = None,
 ) -> MeanDistribution:
     """Distribution of the accuracy of ``first`` minus the accuracy of ``second``, over new seeds and new test images.
 
@@ -251,7 +251,7 @@ def difference_over_seeds(
             the same test images if their number is the same.
         seed_variance: variance of a single seed's difference, for example pooled over training-set sizes; by default
             estimated from these seeds.
-        test_train_ratio: see ``mean_over_seeds``.
+        fold_train_size: see ``mean_over_seeds``.
 
     Raises:
         ValueError: paired scores of different numbers of seeds.
@@ -260,10 +260,10 @@ def difference_over_seeds(
     mean, images = accuracies[0] - accuracies[1], min(first.image_count, second.image_count)
     differences = first - second if paired else None
     if differences is not None:
-        parts = _seed_parts(differences, seed_variance, test_train_ratio)
+        parts = _seed_parts(differences, seed_variance, fold_train_size)
     else:
-        parts = tuple(part for side in (first, second) for part in _seed_parts(side, None, test_train_ratio))
-    if test_train_ratio is not None and parts:
+        parts = tuple(part for side in (first, second) for part in _seed_parts(side, None, fold_train_size))
+    if fold_train_size is not None and parts:
         return MeanDistribution(mean, parts, 1 / float(min(first.images.sum(), second.images.sum())), accuracies)
     if first.correct is None or second.correct is None:
         variance = sum(binomial_variance(side.accuracy, side.image_count) for side in (first, second))
@@ -279,7 +279,7 @@ def difference_over_seeds(
 
 
 def _seed_parts(
-    scores: SeedScores, seed_variance: SeedVariance | None, test_train_ratio: float | None
+    scores: SeedScores, seed_variance: SeedVariance | None, fold_train_size: int | None
 ) -> tuple[tuple[float, float], ...]:
     """Standard error over seeds and its degrees of freedom; empty for a single seed."""
     seeds = len(scores)
@@ -287,15 +287,19 @@ def _seed_parts(
         return ()
     variance, freedom = seed_variance or SeedVariance(float(scores.accuracies.var(ddof=1)), seeds - 1)
     of_mean = variance / seeds
-    if test_train_ratio is not None:
+    if fold_train_size is not None:
         noise = [row.var() / len(row) for row in scores.correct or ()]
-        of_mean += test_train_ratio * max(0.0, variance - (float(np.mean(noise)) if noise else 0.0))
+        of_mean += (
+            float(scores.images.mean())
+            / fold_train_size
+            * max(0.0, variance - (float(np.mean(noise)) if noise else 0.0))
+        )
     return ((math.sqrt(of_mean), float(freedom)),)
 
 
-def accuracy_interval(scores: SeedScores, *, test_train_ratio: float | None = None) -> Estimate:
+def accuracy_interval(scores: SeedScores, *, fold_train_size: int | None = None) -> Estimate:
     """Accuracy of one model, with Wilson's interval for a single network and ``mean_over_seeds`` for several."""
     if len(scores) == 1:
         wilson = wilson_interval(round(scores.accuracy * scores.image_count), scores.image_count)
         return replace(wilson, value=scores.accuracy)
-    return mean_over_seeds(scores, test_train_ratio=test_train_ratio).interval(bounds=(0.0, 1.0))
+    return mean_over_seeds(scores, fold_train_size=fold_train_size).interval(bounds=(0.0, 1.0))

@@ -53,6 +53,7 @@ class ObstacleKind(StrEnum):
     ENDED_EARLY = "ended before the budget"
     VALIDATION_IMAGES = "scored on validation images"
     UNSTABLE_TRAINING = "unstable training"
+    NOTHING_LEARNED = "neither model has learned anything"
 
 
 @dataclass(frozen=True)
@@ -158,7 +159,7 @@ def compare_models(
     *,
     paired: bool = True,
     seed_variance: SeedVariance | None = None,
-    test_train_ratio: float | None = None,
+    fold_train_size: int | None = None,
     failed_runs: tuple[int, int] = (0, 0),
     rules: ComparisonRules | None = None,
 ) -> PairComparison:
@@ -172,14 +173,14 @@ def compare_models(
         paired: whether row i of both has the same seed and training subset. Two single networks may have different
             ones.
         seed_variance: pooled over training-set sizes or models; by default estimated from these seeds.
-        test_train_ratio: see ``mean_over_seeds``.
+        fold_train_size: see ``mean_over_seeds``.
         failed_runs: number of runs of each model that learned nothing.
     """
     rules = rules or ComparisonRules()
     seeds, images = min(len(first), len(second)), min(first.image_count, second.image_count)
     single = len(first) == len(second) == 1
     distribution = difference_over_seeds(
-        first, second, paired=paired or single, seed_variance=seed_variance, test_train_ratio=test_train_ratio
+        first, second, paired=paired or single, seed_variance=seed_variance, fold_train_size=fold_train_size
     )
     test, p_value = ComparisonTest.STUDENT_AND_NORMAL, distribution.p_value
     if single and first.correct is not None and second.correct is not None:
@@ -207,7 +208,11 @@ def compare_models(
         error_rate=rules.error_rate,
         is_primary=rules.is_primary,
         conclusion=Conclusion.NO_CONCLUSION,
-        obstacle=_few_seeds_or_images(seeds, images) or rules.obstacle or (None if paired else _UNPAIRED) or unstable,
+        obstacle=too_few_images(images)
+        or rules.obstacle
+        or _too_few_seeds(seeds)
+        or (None if paired else _UNPAIRED)
+        or unstable,
     )
     return adjust_comparisons([comparison])[0]
 
@@ -215,9 +220,7 @@ def compare_models(
 _UNPAIRED = Obstacle(ObstacleKind.UNPAIRED, "their seeds or training subsets differ")
 
 
-def _few_seeds_or_images(seeds: int, images: int) -> Obstacle | None:
-    if (obstacle := too_few_images(images)) is not None:
-        return obstacle
+def _too_few_seeds(seeds: int) -> Obstacle | None:
     if seeds >= MIN_SEEDS_FOR_CONCLUSION:
         return None
     shared = "1 seed was run" if seeds == 1 else f"{seeds} seeds were run"

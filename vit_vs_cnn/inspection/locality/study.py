@@ -2,7 +2,8 @@
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -27,7 +28,7 @@ from vit_vs_cnn.inspection.locality.layers import (
     to_map,
 )
 from vit_vs_cnn.inspection.locality.measures import ExplainedVariance, attention_distance, uniform_distance
-from vit_vs_cnn.models.input_wrappers import resize_for, unwrap
+from vit_vs_cnn.models.input_wrappers import check_positions, resize_for, unwrap
 from vit_vs_cnn.models.recording import evaluation_mode
 from vit_vs_cnn.runs.experiment_data import ExperimentData
 from vit_vs_cnn.runs.experiment_folder import keep_longest, read_finished_results
@@ -35,6 +36,7 @@ from vit_vs_cnn.runs.preparation import load_start_weights, prepare_network
 from vit_vs_cnn.runs.run import Run
 from vit_vs_cnn.runs.trained_network import TrainedNetwork, open_network
 from vit_vs_cnn.strict_yaml import frame_records, to_json_values
+from vit_vs_cnn.typed_values import convert
 
 #: Measures of a layer in the study, with their meaning.
 SUMMARY_MEASURES = {
@@ -188,8 +190,13 @@ def measure_network(
     *,
     summary_only: bool = False,
 ) -> tuple[pandas.DataFrame, pandas.DataFrame]:
-    """All measures of a trained network, or of another one in its place, such as its initial state."""
+    """All measures of a trained network, or of another one in its place, such as its initial state.
+
+    Raises:
+        InputError: a network without attention layers, or whose images have permuted blocks.
+    """
     wrapped = network or trained.network
+    check_positions(wrapped)
     fitted, held_out = (resize_for(wrapped, trained.normalize(part.images)) for part in images)
     return measure_locality(unwrap(wrapped), fitted, held_out, images[1].labels, summary_only=summary_only)
 
@@ -205,18 +212,44 @@ def study_locality(
     for cell_folder, result in keep_longest(read_finished_results(folder)).items():
         path = folder / "report" / "locality" / f"{cell_folder.name}.json"
         settings = {"images": count, "held_out": held_out, "weights": result.weights}
-        saved = read_mapping(path)
-        if saved.get("settings") != settings:
+        layers = _read_layers(path, settings)
+        if layers is None:
             trained = open_network(cell_folder, trust=trust)
             pool = pool or trained.pool(root)
             layers = _study_run(trained, pool, count=count, held_out=held_out)
             saved = {"settings": settings, "layers": to_json_values(layers)}
             write_text(path, json.dumps(saved, indent=1) + "\n")
-        yield [{name: math.nan if value is None else value for name, value in row.items()} for row in saved["layers"]]
+        yield layers
+
+
+def _read_layers(path: Path, settings: Mapping[str, Any]) -> list[Row] | None:
+    """Saved measures of a run with these settings; None if they are missing or unusable."""
+    saved = read_mapping(path)
+    try:
+        rows = convert(list[dict[str, int | float | str | None]], saved.get("layers"), "layers")
+    except InputError:
+        return None
+    words, numbers = {"contender"}, {"train_size", "seed", "layer"}
+    measures = {f"{name}_{when}" for name in SUMMARY_MEASURES for when in ("before", "after")}
+    is_usable = all(
+        row.keys() == words | numbers | measures
+        and all(isinstance(row[name], str) for name in words)
+        and all(isinstance(row[name], int) for name in numbers)
+        and not any(isinstance(row[name], str) for name in measures)
+        for row in rows
+    )
+    if saved.get("settings") != settings or not is_usable:
+        return None
+    return [{name: math.nan if value is None else value for name, value in row.items()} for row in rows]
 
 
 def _study_run(trained: TrainedNetwork, pool: ExperimentData, *, count: int, held_out: int) -> list[Row]:
     if not find_attention_layers(unwrap(trained.network)):
+        return []
+    try:
+        check_positions(trained.network)
+    except InputError as error:
+        warnings.warn(f"{trained.run.name} is not measured: {error}", stacklevel=2)
         return []
     run, images = trained.run, select_images(trained.run, pool, count=count, held_out=held_out)
     after, _ = measure_network(trained, images, summary_only=True)

@@ -92,7 +92,8 @@ def _draw_curves(axis: Axes, analysis: Analysis, budget: str) -> None:
             _draw_intervals(axis, sizes, [p.accuracy for p in curve], style)
             for size, point in zip(sizes, curve, strict=True):
                 values = 100 * np.array(point.by_seed)
-                axis.plot([size] * len(values), values, ".", color=style.colour, ms=4, alpha=0.5)
+                if len(values) > 1:
+                    axis.plot([size] * len(values), values, ".", color=style.colour, ms=4, alpha=0.5)
     if shows_chance(analysis):
         axis.axhline(100 * (analysis.chance or 0), color=NEUTRAL_COLOUR, lw=1, ls="--", label="majority class")
 
