@@ -33,6 +33,13 @@ def test_corruption_of_an_image_does_not_depend_on_later_images(name):
 
 
 @pytest.mark.parametrize("name", CORRUPTIONS)
+def test_random_corruptions_differ_between_equal_images(name, image_files):
+    first, second = corrupt(image_files[:1].expand(2, -1, -1, -1), name, 5)
+    is_random = name.endswith("noise") or name in ("glass_blur", "motion_blur", "fog", "elastic")
+    assert torch.equal(first, second) != is_random
+
+
+@pytest.mark.parametrize("name", CORRUPTIONS)
 @pytest.mark.parametrize("shape", [(1, 11, 17), (3, 64, 48), (4, 13, 8)])
 def test_corruptions_keep_the_shape_and_type_of_images(name, shape):
     images = torch.randint(0, 256, (2, *shape), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))

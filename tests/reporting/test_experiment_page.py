@@ -15,10 +15,11 @@ from tests.results import changed, make_result
 from vit_vs_cnn.cli import main
 from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.regimes.analysis import analyze
 from vit_vs_cnn.regimes.answer import write_answer
 from vit_vs_cnn.reporting.experiment_page import write_experiment_page
 from vit_vs_cnn.reporting.experiment_tables import duplicate_pairs_table, duplicates_table
-from vit_vs_cnn.reporting.findings import read_findings
+from vit_vs_cnn.reporting.findings import add_leak_caveat, read_findings
 from vit_vs_cnn.runs.evaluation import Predictions
 from vit_vs_cnn.runs.near_duplicates import NearDuplicates
 from vit_vs_cnn.runs.record import MAJORITY
@@ -214,6 +215,14 @@ def test_the_command_prints_the_table_and_writes_the_report(trained_once, tmp_pa
     assert f"The report is {folder / 'report' / 'index.html'}" in printed.replace("\n", "")
     html = (folder / "report" / "index.html").read_text()
     assert "All images are synthetic" in html
+
+
+def test_more_than_a_tenth_of_near_duplicates_invalidates_the_conclusions():
+    analysis = analyze([make_result()])
+    for count, is_reliable in ((0, True), (1, True), (10, True), (11, False), (100, False)):
+        duplicates = NearDuplicates("f", 100, {"a": [], "b": [*range(count)]}, 5, [])
+        warnings = add_leak_caveat(analysis, duplicates).warnings()
+        assert (f"cannot be relied on: {count} of 100 test images" in " ".join(warnings)) != is_reliable
 
 
 def test_near_duplicate_pairs_are_in_a_table_that_marks_different_labels():
