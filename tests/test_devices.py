@@ -63,6 +63,14 @@ def test_the_meter_counts_seconds_of_training_and_not_of_validation(queue):
     assert meter.seconds == 7
 
 
+def test_the_meter_counts_the_images_of_all_devices():
+    trainer, meter = lightning.Trainer.__new__(lightning.Trainer), TrainingMeter()
+    trainer._accelerator_connector = SimpleNamespace(strategy=SimpleNamespace(world_size=3))
+    for batch_size in (7, 5):
+        meter.on_train_batch_end(trainer, None, None, (torch.zeros(batch_size),))
+    assert meter.images == 3 * (7 + 5)
+
+
 def test_latency_includes_unfinished_work_on_the_device(queue):
     tasks = {"quick": lambda: queue.work(2), "slow": lambda: queue.work(5)}
     seconds = cost.time_in_turns(tasks, rounds=3, warmup=1, device=queue.device.type)

@@ -1,14 +1,18 @@
 """Links, commands and code blocks of the documentation are valid; ``test_docs_run.py`` runs them."""
 
+import argparse
 import ast
 import contextlib
 import importlib.util
 import io
 import json
 import re
+import runpy
 import shlex
+import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -18,9 +22,11 @@ from docutils.utils import new_document
 
 from docs.generated import describe_figures, every_setting
 from tests.printed import find_difference
+from vit_vs_cnn.api import load_experiment
 from vit_vs_cnn.commands import COMMANDS
 from vit_vs_cnn.config.experiment import find_config
-from vit_vs_cnn.config.reading import read_value
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.runs.networks import build_network
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([ROOT / "README.md", ROOT / "README.zh-CN.md", *ROOT.glob("docs/**/*.md"), ROOT / "results/README.md"])
@@ -87,39 +93,78 @@ def commands(path: Path) -> list[list[str]]:
 
 
 def check_words(name: str, words: list[str]) -> None:
-    """Check that a command has every option that is named, and that each can have its value."""
+    """Check that a command has every option, that its config has every setting, and that these allow the values."""
     command = COMMANDS[name]
     given = command.read(
         [re.sub(r"^\[(--.*?)\]?$", r"\1", word).rstrip("]") if "[--" in word else word for word in words]
     )
-    known = every_setting()
-    for key, value in given.overrides.items():
-        general = re.sub(r"^contenders\.\w+", "contenders.NAME", key)
-        setting = known.get(general)
-        inside = any(general.startswith(f"{one}.") for one in known) or any(
-            one.startswith(f"{general}.") for one in known
-        )
-        assert setting is not None or inside or general == "contenders.NAME", f"there is no setting {key}"
-        if setting is not None and not (isinstance(value, str) and PLACEHOLDER.search(value)):
-            read_value(setting.hint, value, key)
-    config = given.options.get("config")
-    for one in [config] if isinstance(config, str) else config or ():
+    config = given.options.get("config") or ("decide" if name == "audit" else None)
+    configs = [config] if isinstance(config, str) else config or []
+    for one in configs:
         assert PLACEHOLDER.search(one) or one == "folder" or find_config(one).is_file() or (ROOT / one).is_file(), one
+    if command.config_settings:
+        check_settings([one for one in configs if not PLACEHOLDER.search(one)], given.overrides)
+
+
+def check_settings(configs: list[str], overrides: dict[str, Any]) -> None:
+    """Check the values of settings, models included. Settings with placeholders for values must exist."""
+    known = every_setting()
+    values = {key: value for key, value in overrides.items() if not re.search(r"^\[?[A-Z_.:/]+\]?$|\.\.\.", str(value))}
+    for key in overrides.keys() - values.keys():
+        general = re.sub(r"^contenders\.\w+", "contenders.NAME", key)
+        assert general in known or any(one.startswith(f"{general}.") for one in known), f"there is no setting {key}"
+    experiment = load_experiment(configs or None, values)
+    changed = {key.split(".")[1] for key, value in values.items() if key.startswith("contenders.") and value}
+    for contender in changed:
+        model = experiment.contenders[contender].model
+        if "class_path" not in model:  # a class of the reader
+            build_network(model, num_classes=7, image_shape=(3, 64, 64), location=f"contenders.{contender}.model")
 
 
 def check_module(words: list[str]) -> None:
-    """Check that a module or a script of the repository has every option that is named."""
+    """Check that a module or a script of the repository takes these arguments."""
+    path, arguments = ROOT / words[0], words[1:]
     if words[0] == "-m":
-        found = importlib.util.find_spec(words[1])
-        assert found is not None and found.origin, words[1]
-        path = Path(found.origin)
-        if path.name == "__init__.py":
-            path = path.with_name("__main__.py")
-    else:
-        path = ROOT / words[0]
-    source = path.read_text(encoding="utf-8")
-    named = [word.partition("=")[0] for word in words[2:] if word.startswith("--")]
-    assert [word for word in named if f'"{word}"' not in source and word != "--help"] == []
+        module = importlib.util.find_spec(words[1])
+        assert module is not None and module.origin, words[1]
+        path, arguments = Path(module.origin), words[2:]
+        path = path.with_name("__main__.py") if path.name == "__init__.py" else path
+
+    class Parsed(Exception):
+        pass
+
+    def parse_and_stop(parser: argparse.ArgumentParser, given: list[str] | None = None) -> None:
+        parse(parser, given)
+        raise Parsed
+
+    parse = argparse.ArgumentParser.parse_args
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stderr(io.StringIO()) as error:
+        patch.setattr(argparse.ArgumentParser, "parse_args", parse_and_stop)
+        patch.setattr(sys, "argv", [str(path), *arguments])
+        try:
+            runpy.run_path(str(path), run_name="__main__")
+        except Parsed:
+            return
+        except SystemExit:
+            assert "--help" in arguments, error.getvalue()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--contenders.vit.model.nonsense", "1"],
+        ["--contenders.vit.model.patch_size", "hello"],
+        ["--contenders.vit.model", "{name: vit_small, patch: 8}"],
+        ["--contenders.vit.optimizer.rate", "1"],
+        ["--protocol.seeds", "NAME", "--protocol.seed", "NAME"],
+        ["--quietly"],
+    ],
+)
+def test_wrong_options_of_commands_are_found(words):
+    with pytest.raises((InputError, AssertionError)):
+        check_words("train", words)
+    with pytest.raises(AssertionError, match="unrecognized arguments"):
+        check_module(["-m", "benchmarks.record", "a", "b", "--metavar"])
 
 
 OURS = {"vit-vs-cnn", "python"}

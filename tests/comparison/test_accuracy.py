@@ -83,14 +83,17 @@ def test_confusion_and_top5_equal_sklearn():
     assert found.top5["a"].value == pytest.approx(theirs)
 
 
-def test_classes_are_compared_separately_with_adjusted_p_values():
-    labels = np.arange(997) % 7
-    first, second = np.ones(997, bool), labels != 3
+def test_classes_are_compared_separately_with_p_values_adjusted_for_all_of_them():
+    """By McNemar's test, k images that only the first classifies correctly have p = 2^(1 - k); Holm's method then."""
+    first, second = np.ones(997, bool), np.ones(997, bool)
+    second[3 : 3 + 7 * 8 : 7] = second[5 : 5 + 7 * 6 : 7] = False  # 8 images of class 3 and 6 of class 5
     accuracy = compare_accuracy([given_answers(first, "a"), given_answers(second, "b")], CLASSES)
     by_name = {one.name: one for one in accuracy.classes}
-    assert by_name["dog"].accuracy == {"a": 1.0, "b": 0.0}
-    assert by_name["dog"].p_corrected < 1e-6
-    assert all(by_name[name].p_corrected == 1 for name in CLASSES if name != "dog")
+    assert by_name["dog"].accuracy == {"a": 1.0, "b": pytest.approx(1 - 8 / 142)}
+    adjusted = {"dog": 7 * 2**-7, "fox": 6 * 2**-5}
+    assert {name: one.p_corrected for name, one in by_name.items()} == pytest.approx(
+        dict.fromkeys(CLASSES, 1) | adjusted
+    )
     assert sum(one.images for one in accuracy.classes) == 997
 
 

@@ -1,5 +1,7 @@
 """Corruptions: levels, reproducibility, strength, and images of any size and number of channels."""
 
+import itertools
+
 import pytest
 import torch
 from torch import nn
@@ -16,11 +18,46 @@ def image_files():
 
 
 @pytest.mark.parametrize("side", [8, 16])
-def test_each_level_of_each_corruption_changes_small_images(side):
+def test_each_level_changes_small_images_more_than_the_one_before(side):
     images = render_objects(11, seed=3, image_size=side).images.images
     for name in CORRUPTIONS:
         distortions = [float((corrupt(images, name, level).double() - images).square().mean()) for level in LEVELS]
-        assert distortions[0] > 1 and distortions[-1] > distortions[0], name
+        assert distortions[0] > 1, name
+        assert all(after > before for before, after in itertools.pairwise(distortions)), name
+
+
+#: Strengths at which nothing changes.
+NEUTRAL = dict.fromkeys(CORRUPTIONS, 0.0) | dict.fromkeys(("zoom_blur", "contrast", "saturate", "pixelate"), 1.0)
+NEUTRAL |= {"shot_noise": 1e12, "gaussian_blur": 0.01}
+del NEUTRAL["glass_blur"], NEUTRAL["jpeg"]  # they always blur or compress
+
+
+@pytest.mark.parametrize("name", NEUTRAL)
+@pytest.mark.parametrize("channels", [1, 3])
+def test_without_strength_nothing_changes(name, channels):
+    images = torch.rand(3, channels, 37, 41, generator=torch.Generator().manual_seed(0))
+    changed = CORRUPTIONS[name][0](images, NEUTRAL[name], torch.Generator().manual_seed(1))
+    torch.testing.assert_close(changed, images, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["glass_blur", "elastic"])
+def test_displacements_have_no_direction(name):
+    """In images that get lighter to the right or downwards, displacements show as changes of the grey value."""
+    ramp = torch.linspace(0, 1, 64).expand(50, 1, 64, 64)
+    shifts = [
+        (CORRUPTIONS[name][0](images, 2.0, torch.Generator().manual_seed(0)) - images)[..., 8:-8, 8:-8] * 63
+        for images in (ramp, ramp.mT)
+    ]
+    reach = torch.stack(shifts).abs().mean()
+    assert reach > 0.5
+    assert all(abs(shift.mean()) < 0.1 * reach for shift in shifts)
+    assert abs(torch.corrcoef(torch.stack([shift.flatten() for shift in shifts]))[0, 1]) < 0.1
+
+
+def test_fog_is_light_grey_to_white():
+    foggy = corrupt(torch.zeros(3, 3, 32, 32, dtype=torch.uint8), "fog", 5).float() / 255 / 0.62
+    assert foggy.amin((1, 2, 3)).tolist() == pytest.approx([0.6] * 3, abs=0.01)
+    assert foggy.amax((1, 2, 3)).tolist() == pytest.approx([1.0] * 3, abs=0.01)
 
 
 @pytest.mark.parametrize("name", CORRUPTIONS)
@@ -30,6 +67,13 @@ def test_corruption_of_an_image_does_not_depend_on_later_images(name):
     assert torch.equal(whole, corrupt(images, name, 3, seed=5))
     assert torch.equal(whole[:7], corrupt(images[:7], name, 3, seed=5))
     assert torch.equal(whole[: CHUNK + 1], corrupt(images[: CHUNK + 1], name, 3, seed=5))
+
+
+@pytest.mark.parametrize("name", CORRUPTIONS)
+def test_random_corruptions_differ_between_equal_images(name, image_files):
+    first, second = corrupt(image_files[:1].expand(2, -1, -1, -1), name, 5)
+    is_random = name.endswith("noise") or name in ("glass_blur", "motion_blur", "fog", "elastic")
+    assert torch.equal(first, second) != is_random
 
 
 @pytest.mark.parametrize("name", CORRUPTIONS)

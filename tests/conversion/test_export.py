@@ -1,5 +1,6 @@
 """Export of a trained network in formats that other programs read."""
 
+import contextlib
 import json
 import sys
 
@@ -7,7 +8,7 @@ import pytest
 import torch
 
 from vit_vs_cnn.cli import main
-from vit_vs_cnn.conversion.export import export
+from vit_vs_cnn.conversion.export import FORMATS, export
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.runs.trained_network import open_network
@@ -72,6 +73,17 @@ def test_onnx_gives_the_networks_logits_from_pixels(runs, contender, tmp_path, c
 def test_unknown_missing_and_unsupported_formats_are_refused(runs, words, message, tmp_path, capsys):
     assert main(["export", str(runs["resnet"]), "--output", str(tmp_path), *words]) == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("error", "is_refused"), [(1e-6, False), (0.01, True), (float("nan"), True)])
+def test_a_file_with_other_logits_than_the_network_is_refused(runs, error, is_refused, tmp_path, monkeypatch):
+    def write_inexactly(normalized, images, folder):
+        with torch.no_grad():
+            return folder / "model.bin", normalized(images) + error
+
+    monkeypatch.setitem(FORMATS, "safetensors", write_inexactly)
+    with pytest.raises(InputError, match="do not use it") if is_refused else contextlib.nullcontext():
+        export(open_network(runs["vit"]), ["safetensors"], tmp_path)
 
 
 def test_damaged_weights_and_weights_without_a_config_are_refused(runs, tmp_path, capsys):

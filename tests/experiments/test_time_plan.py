@@ -12,7 +12,7 @@ from rich.console import Console
 
 from tests.experiments.tiny import tiny_config
 from tests.results import make_result
-from vit_vs_cnn.config.experiment import Experiment, Protocol, experiment_from_dict
+from vit_vs_cnn.config.experiment import Executor, Experiment, Protocol, experiment_from_dict
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments.time_plan import (
     GridPlan,
@@ -109,6 +109,21 @@ def test_three_seeds_may_overrun_the_minutes_by_less_than_a_quarter(pool, monkey
     plan, text = _plan_output(monkeypatch, experiment, pool)
     assert len(plan.protocol.seeds) == 3
     assert f"3 seeds take about {cheapest.seconds:.0f} s, more than " in text
+
+
+@pytest.mark.parametrize(
+    ("cores", "workers", "seeds", "at_a_time"), [(4, 2, 8, 2), (4, 4, 8, 4), (2, 4, 8, 2), (4, 4, 1, 2), (1, 4, 8, 1)]
+)
+def test_parallel_runs_shorten_the_plan(pool, monkeypatch, cores, workers, seeds, at_a_time):
+    """Two models; no more runs are parallel than there are runs, workers and cores."""
+    monkeypatch.setattr("os.cpu_count", lambda: cores)
+    experiment, plan = _experiment(Path("runs")), GridPlan((1300,), tuple(range(seeds)), (100,))
+    executor = Executor(name="processes", workers=workers)
+    alone, parallel = (
+        GridTimeModel(one, pool, dict.fromkeys(one.contenders, 1.0)).of(plan).seconds
+        for one in (experiment, replace(experiment, executor=executor))
+    )
+    assert parallel - 12 == pytest.approx(alone / at_a_time)  # 12 seconds until the processes have read the images
 
 
 def test_too_few_minutes_are_refused_with_the_minutes_needed(pool):

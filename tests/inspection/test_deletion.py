@@ -4,8 +4,16 @@ import pytest
 import torch
 from torch import nn
 
-from vit_vs_cnn.inspection.deletion import FILLS, DeletionTest, area_under_curve, replacement_images
+from vit_vs_cnn.inspection.deletion import (
+    FILLS,
+    DeletionTest,
+    area_under_curve,
+    deletion_grid,
+    limit_grid_size,
+    replacement_images,
+)
 from vit_vs_cnn.inspection.saliency import descending_ranks, image_noise
+from vit_vs_cnn.models import VisionTransformer
 
 GRID, SIZE = (3, 5), (12, 20)
 
@@ -40,6 +48,15 @@ def test_steps_are_weighted_by_the_tokens_that_they_change():
     torch.testing.assert_close(area_under_curve(curve, 7), torch.tensor([by_hand]))
     straight = 1 - torch.tensor([[0.0, 2.0, 4.0, 7.0]]) / 7
     torch.testing.assert_close(area_under_curve(straight, 7), torch.tensor([0.5]))
+
+
+def test_deletion_removes_tokens_of_the_network_or_8_by_8_and_none_without_a_pixel():
+    vit = VisionTransformer((12, 20), 4, num_classes=3, embed_dim=6, depth=1, num_heads=1)
+    assert deletion_grid([Counting()], (31, 17)) == (8, 8)
+    assert deletion_grid([Counting()], (5, 17)) == (5, 8)
+    assert deletion_grid([Counting(), vit], (12, 20)) == (3, 5)
+    assert limit_grid_size((7, 11), (5, 13)) == (5, 11)
+    assert limit_grid_size((7, 11), (13, 5)) == (7, 5)
 
 
 @pytest.mark.parametrize("fill", FILLS)

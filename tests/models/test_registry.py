@@ -124,11 +124,55 @@ def test_create_model_refuses_pretrained_and_names_the_call_of_timm():
         create_model("timm/resnet18", pretrained=True)
 
 
+def vit_counts(dim: int, depth: int, mlp_ratio: float) -> tuple[int, int]:
+    """Parameters and MACs of a ViT with 64 patches of 4 x 4 pixels, learned positions, mean pooling, and 10 classes."""
+    tokens, patch, hidden = 64, 3 * 4 * 4, int(mlp_ratio * dim)
+    linear = 4 * dim * dim + 2 * dim * hidden
+    parameters = (patch + 1 + tokens) * dim + depth * (linear + 4 * dim + dim + hidden + 4 * dim) + 2 * dim
+    macs = tokens * patch * dim + depth * (tokens * linear + 2 * tokens * tokens * dim)
+    return parameters + 10 * dim + 10, macs + 10 * dim
+
+
+def resnet_counts(width: int, blocks: tuple[int, ...], *, projects: bool) -> tuple[int, int]:
+    """Parameters and MACs of a ResNet for images of 32 x 32 with 10 classes; the grid halves from stage to stage."""
+    convolutions, side, before = [(9 * 3 * width, width, 32)], 64, width
+    for stage, count in enumerate(blocks):
+        side, channels = side // 2, width * 2**stage
+        for block in range(count):
+            convolutions += [(9 * before * channels, channels, side), (9 * channels * channels, channels, side)]
+            convolutions += [(before * channels, channels, side)] * (projects and stage > 0 and block == 0)
+            before = channels
+    parameters = sum(weights + 2 * channels for weights, channels, _ in convolutions)  # each with batch norm
+    macs = sum(weights * side * side for weights, _, side in convolutions)
+    return parameters + 10 * before + 10, macs + 10 * before
+
+
+#: Counts of published networks, rounded as published: He et al. 2016 (table 6), Hassani et al. 2021 (table 3), and
+#: 11,173,962 parameters of ResNet-18 for CIFAR.
+PUBLISHED = {
+    **{"resnet20": (0.27e6, None), "resnet32": (0.46e6, None), "resnet56": (0.85e6, None), "resnet110": (1.7e6, None)},
+    "resnet18_w64": (11_173_962, 0.56e9),
+    **{"cct_2_3x2": (0.28e6, 0.04e9), "cct_7_3x1": (3.76e6, 1.19e9)},
+}
+
+
 @pytest.mark.parametrize("name", PRESETS)
 def test_parameters_and_macs_of_presets_equal_their_stated_counts(name):
+    preset = PRESETS[name]
     model = create_model(name, num_classes=10, image_size=32)
-    assert count_parameters(model) == PRESETS[name].parameters
-    assert count_macs(model, (3, 32, 32)) == PRESETS[name].macs
+    counts = count_parameters(model), count_macs(model, (3, 32, 32))
+    assert counts == (preset.parameters, preset.macs)
+    if name.startswith("vit"):
+        assert counts == vit_counts(*(preset.arguments[key] for key in ("embed_dim", "depth", "mlp_ratio")))
+    elif name.startswith("resnet"):
+        depth = preset.arguments["depth"]
+        blocks = (2, 2, 2, 2) if depth == 18 else ((depth - 2) // 6,) * 3
+        assert counts == resnet_counts(preset.arguments.get("width", 16), blocks, projects=depth == 18)
+    published = PUBLISHED.get(name, (None, None))
+    assert all(
+        stated is None or abs(found / stated - 1) < 0.12 for found, stated in zip(counts, published, strict=True)
+    )
+    assert name in PUBLISHED or not name.startswith("cct")
 
 
 def test_macs_of_a_vit_are_the_sum_of_its_matrix_products():

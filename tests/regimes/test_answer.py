@@ -1,5 +1,6 @@
 """The answer in words: heading, table, recommendation, more images, and more training."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -34,22 +35,24 @@ def conclusion(gap, *, names=None, seeds=3, **options):
     return describe_comparison(analyze(results).comparisons[0], names)
 
 
+def has(text: str, *facts: str) -> bool:
+    """True if a text contains these facts in this order."""
+    return re.search(".*".join(map(re.escape, facts)), text, re.DOTALL) is not None
+
+
 def test_answer_has_a_heading_a_table_and_three_sentences():
     found = answer(seeded(BETTER, seeds=5, images=10_000))
-    heading = "ResNet-8 (0.08M parameters) vs ViT nano (0.14M parameters) on CIFAR-10: from scratch, 400 steps, 5 seeds"
-    assert found.heading == heading
+    assert has(found.heading, "ResNet-8", "0.08M", "ViT nano", "0.14M", "CIFAR-10", "400 steps", "5 seeds")
     assert found.columns == ("training images", "ResNet", "ViT", "ResNet - ViT, points (95 % CI)", "")
     assert [row[0] for row in found.rows] == ["500", "1,000", "2,000", "4,000"]
     assert all(row[-1] == "significant" for row in found.rows)
-    assert found.recommendation == "train the ResNet."
-    assert found.more_images.startswith(
-        "no crossover was found between 500 and 4,000 images. Forecast for 8,000 images: "
-    )
-    assert found.more_training == "not tested (--name longer-800 --protocol.budget.steps 800)."
+    assert "train the ResNet" in found.recommendation
+    assert has(found.more_images, "no crossover", "500 and 4,000", "8,000")
+    assert "--name longer-800 --protocol.budget.steps 800" in found.more_training
     lines = str(found).splitlines()
-    assert lines[0] == heading and max(map(len, lines)) <= 118
-    labels = [line.partition(":")[0] for line in lines if line[:1].isalpha()]
-    assert labels == [heading.partition(":")[0], "Recommendation", "More images", "More training"]
+    assert lines[0] == found.heading and max(map(len, lines)) <= 118
+    labels = [line.partition(":")[0] for line in lines[1:] if line[:1].isalpha()]
+    assert labels == ["Recommendation", "More images", "More training"]
 
 
 def test_rows_have_the_accuracies_and_the_difference_of_the_comparison():
@@ -68,16 +71,14 @@ def test_rows_have_the_accuracies_and_the_difference_of_the_comparison():
 def test_single_model_has_its_interval_and_no_recommendation():
     found = answer(seeded({"vit": {7: 0.5}}))
     assert found.columns == ("training images", "ViT", "95 % CI", "")
-    assert found.recommendation == "none, as no other model is compared with the ViT."
-    assert found.more_images == "not tested with other training-set sizes (--protocol.train_sizes '[1, 7]')."
+    assert found.recommendation.startswith("none")
+    assert "--protocol.train_sizes '[1, 7]'" in found.more_images
 
 
 def test_the_heading_counts_all_models_and_calls_user_data_your_images():
     results = seeded({"vit": {7: 0.5}, "resnet": {7: 0.7}, "mine": {7: 0.3}}, source="folder", start_kind="unknown")
     found = write_answer(analyze(results))
-    assert found.heading == (
-        "resnet (0.01M parameters) vs vit (0.01M parameters) on your images (2 of 3 models): 400 steps, 3 seeds"
-    )
+    assert has(found.heading, "resnet", "vit", "your images", "2 of 3 models") and "mine" not in found.heading
 
 
 def test_second_analysis_has_a_99_percent_interval():
@@ -85,86 +86,77 @@ def test_second_analysis_has_a_99_percent_interval():
     plan = replace(PLAN, contenders=names, train_sizes=(7,), size=7, pair=names, added_seeds=((3, 4),))
     found = answer(seeded({"vit": {7: 0.5}, "resnet": {7: 0.7}}, seeds=5), plan=plan)
     assert found.rows[0][3].endswith(", 99 % CI)")
-    assert any("The second analysis is made at 1 %, with 99 % intervals" in text for text in found.warnings)
+    assert any(has(text, "second analysis", "1 %", "99 %") for text in found.warnings)
 
 
 @pytest.mark.parametrize(
-    ("results", "text"),
+    ("results", "facts"),
     [
         (
             budget_grid({("resnet", 400): 0.7, ("vit", 400): 0.6}, macs={"resnet": 400, "vit": 100}),
-            "train the ResNet if its compute does not matter; at equal compute it is not shown to be better.",
+            ("train the ResNet", "equal compute", "not shown to be better"),
         ),
         (
             budget_grid(FOUR_TIMES, macs={"resnet": 400, "vit": 100}),
-            "train the ResNet if its compute does not matter; at equal compute the ViT is better.",
+            ("train the ResNet", "equal compute", "the ViT is better"),
         ),
         (
             seeded({"resnet": {7: 0.6}, "vit": {7: 0.6}}, seeds=10, images=10**6, spread=0.0005),
-            "either; their accuracies differ by less than 1.0 points.",
+            ("either", "less than 1.0 points"),
         ),
-        (
-            seeded(BETTER, seeds=2),
-            "no conclusion: 2 seeds were run, and a conclusion needs at least 3 (--protocol.seeds '[0, 1, 2]').",
-        ),
+        (seeded(BETTER, seeds=2), ("no conclusion", "2 seeds", "at least 3", "--protocol.seeds '[0, 1, 2]'")),
         (
             [changed(r, trials=12 if r.contender == "vit" else 1) for r in seeded(BETTER)],
-            "no conclusion: the recipes were chosen with unequal care (resnet one trial; vit best of 12 trials).",
+            ("no conclusion", "unequal care", "resnet one trial", "vit best of 12 trials"),
         ),
     ],
 )
-def test_recommendation_is_a_sentence(results, text):
-    assert answer(results).recommendation == text
+def test_recommendation_follows_from_the_comparison(results, facts):
+    assert has(answer(results).recommendation, *facts)
 
 
 def test_cheaper_one_of_two_equivalent_models_is_named():
     results = described(seeded({"resnet": {7: 0.6}, "vit": {7: 0.6}}, seeds=10, images=10**6, spread=0.0005))
     results = [changed(r, macs=48 if r.contender == "resnet" else 12) for r in results]
-    assert write_answer(analyze(results)).recommendation.endswith(" The ViT needs 4 times less compute for an image.")
+    assert has(write_answer(analyze(results)).recommendation, "ViT", "4 times less compute")
 
 
-@pytest.mark.parametrize(
-    ("counts", "remedy"), [((500, 500), ". Try more training,"), ((950, 50), " (95.0 %). Weight rare classes more ")]
-)
+@pytest.mark.parametrize(("counts", "remedy"), [((500, 500), "more training"), ((950, 50), "rare classes")])
 def test_models_that_learned_nothing_have_no_recommendation(counts, remedy):
     share = max(counts) / 1000
     classes = Answers(np.array(counts, dtype=np.int64), {})
     found = answer(seeded({"resnet": {7: share}, "vit": {7: share}}, images=1000), answers=classes)
-    start = "none, as no model is clearly better than always predicting the most frequent class"
-    assert found.recommendation.startswith(start + remedy)
+    assert has(found.recommendation, "none", "most frequent class", remedy)
 
 
 @pytest.mark.parametrize(
-    ("images", "accuracies", "text"),
+    ("images", "accuracies", "facts"),
     [
-        (10**6, (0.60, 0.62, 0.63, 0.61, 0.60, 0.60), "To detect 1.3 points as reliably, "),
-        (1000, (0.85, 0.85, 0.85, 0.80, 0.82, 0.84), " points is detected in 80 % of such experiments. To detect 3.0 "),
-        (60, (0.99, 0.75, 0.93, 0.3, 0.95, 0.92), "With 3 seeds and 60 test images, no difference can be detected"),
-        (10**6, (0.602, 0.605, 0.608, 0.6, 0.6, 0.6), "such experiments. The measured difference is smaller."),
+        (10**6, (0.60, 0.62, 0.63, 0.61, 0.60, 0.60), ("To detect 1.3 points", "seeds")),
+        (1000, (0.85, 0.85, 0.85, 0.80, 0.82, 0.84), ("1,000 test images", "80 %", "To detect 3.0 points")),
+        (60, (0.99, 0.75, 0.93, 0.3, 0.95, 0.92), ("3 seeds and 60 test images", "no difference can be detected")),
+        (10**6, (0.602, 0.605, 0.608, 0.6, 0.6, 0.6), ("80 %", "measured difference is smaller")),
     ],
 )
-def test_missing_evidence_is_named(images, accuracies, text):
+def test_missing_evidence_is_named(images, accuracies, facts):
     results = seeded({"resnet": {7: 0.5}, "vit": {7: 0.5}}, images=images)
     results = [changed(r, accuracy=accuracy) for r, accuracy in zip(results, accuracies, strict=True)]
     found = answer(results).recommendation
-    assert found.startswith("not enough evidence to prefer the ")
-    assert text in found
+    assert has(found, "not enough evidence", *facts)
 
 
 def test_crossover_is_between_measured_sizes():
     results = seeded({"resnet": {500: 0.5, 1000: 0.55, 4000: 0.6}, "vit": {500: 0.4, 1000: 0.55, 4000: 0.7}})
-    assert answer(results).more_images == "the ViT overtakes the ResNet between 500 and 4,000 images."
+    assert has(answer(results).more_images, "ViT overtakes the ResNet", "500 and 4,000")
     unclear = seeded({"resnet": {500: 0.5, 4000: 0.6}, "vit": {500: 0.5, 4000: 0.6}}, spread=0.02)
-    assert answer(unclear).more_images == "not enough evidence to say which is better between 500 and 4,000 images."
+    assert has(answer(unclear).more_images, "not enough evidence", "500 and 4,000")
     equal = seeded({"resnet": {500: 0.5, 4000: 0.6}, "vit": {500: 0.5, 4000: 0.6}}, images=10**6, spread=0, seeds=9)
-    assert answer(equal).more_images == "no crossover was found between 500 and 4,000 images."
+    assert has(answer(equal).more_images, "no crossover", "500 and 4,000")
     twice = seeded({"resnet": {500: 0.5, 1000: 0.5, 4000: 0.6}, "vit": {500: 0.4, 1000: 0.6, 4000: 0.5}})
-    assert answer(twice).more_images == (
-        "the ViT overtakes the ResNet between 500 and 1,000 images, and the ResNet overtakes the ViT between 1,000 and "
-        "4,000 images."
-    )
+    facts = ("ViT overtakes the ResNet", "500 and 1,000", "ResNet overtakes the ViT", "1,000 and 4,000")
+    assert has(answer(twice).more_images, *facts)
     unfinished = [r for r in twice if r.contender == "vit" or r.train_size == 1000]
-    assert answer(unfinished).more_images == "the two models are compared with 1,000 images only."
+    assert has(answer(unfinished).more_images, "1,000 images only")
 
 
 def test_forecasts_of_models_with_different_largest_sizes_are_separate():
@@ -177,15 +169,15 @@ def test_forecasts_of_models_with_different_largest_sizes_are_separate():
 @pytest.mark.parametrize(("epochs", "twice"), [("0.2", "0.4"), ("1.5", "3"), ("2e+06", "4000000")])
 def test_suggested_longer_budget_is_twice_the_epochs(epochs, twice):
     results = [changed(r, budget=f"{epochs} epochs") for r in seeded(BETTER)]
-    assert answer(results).more_training == f"not tested (--name longer-{twice} --protocol.budget.epochs {twice})."
+    assert f"--name longer-{twice} --protocol.budget.epochs {twice})" in answer(results).more_training
 
 
 @pytest.mark.parametrize(("late", "is_changed"), [(0.6, False), (0.75, True)])
 def test_more_training_has_gains_and_the_change_of_the_difference(late, is_changed):
     text = answer(budget_grid(FOUR_TIMES | {("vit", 400): late})).more_training
-    assert text.startswith("with 4 times the steps (100 steps to 400 steps), the ")
-    assert "the ResNet gained 20.0 points (" in text and f"the ViT gained {100 * (late - 0.4):.1f} points (" in text
-    assert ("The difference changed by " in text) == is_changed
+    assert has(text, "4 times", "100 steps to 400 steps", "ResNet gained 20.0 points")
+    assert f"ViT gained {100 * (late - 0.4):.1f} points" in text
+    assert ("difference changed by -15" in text or "difference changed by +15" in text) == is_changed
     results = budget_grid(FOUR_TIMES | {("vit", 400): late})  # a terminal shows the options in one line
     assert " (--name longer-1600 --protocol.budget.steps '[100, 400, 1600]')." in str(answer(results))
     larger = [changed(r, train_size=2018, run=f"{r.run}-n2018") for r in results if r.contender == "vit"]
@@ -202,7 +194,7 @@ def test_difference_at_equal_compute_is_in_the_row():
 def test_too_few_seeds_are_stated_once():
     found = answer(seeded(BETTER, seeds=2))
     assert found.alerts == ()
-    assert found.recommendation.startswith("no conclusion: 2 seeds were run, and a conclusion needs at least 3")
+    assert str(found).count("2 seeds were run") == 1 and "2 seeds were run" in found.recommendation
 
 
 def test_planned_seeds_that_are_missing_are_finished_by_the_same_command():
@@ -246,7 +238,8 @@ def test_worst_caveats_are_warnings():
     results = seeded(BETTER, seeds=2)
     results = [changed(r, recipe={"augmentation": {"flip": False}}) if r.contender == "vit" else r for r in results]
     found = answer(results)
-    assert found.warnings == ("Augmentation differs between models (ResNet: defaults vs ViT: {'flip': False}).",)
+    (warning,) = found.warnings
+    assert has(warning, "Augmentation differs", "ResNet", "ViT", "'flip': False")
     assert "Warning:        Augmentation differs" in str(found)
 
 
@@ -254,10 +247,7 @@ def test_obstacles_to_all_conclusions_come_first():
     unequal = [changed(r, recipe_source="fallback" if r.contender == "vit" else "recommended") for r in seeded(BETTER)]
     text = str(answer(unequal)).replace("\n", " ")
     sizes = ", ".join(f"{size:,}" for size in SIZES)
-    assert text.startswith(
-        f"With {sizes} images the recipes were chosen with unequal care (vit generic fallback; resnet recommended): "
-        "no conclusion."
-    )
+    assert has(text, f"With {sizes} images", "unequal care", "vit generic fallback", "no conclusion", "Recommendation")
     assert answer(seeded(BETTER)).alerts == ()
 
 
@@ -281,30 +271,27 @@ def test_primary_comparison_and_number_of_others_are_in_the_answer_if_the_table_
     results = seeded({name: {100: 0.5 + gap, 400: 0.6 + gap} for name, gap in gaps})
     found = write_answer(analyze(results, plan=plan))
     primary, others = found.further
-    assert primary.startswith("With 400 images: c is 10.")
-    assert "primary comparison): significantly better." in primary
-    assert others == "The report contains 9 more comparisons."
+    assert has(primary, "400 images", "c is 10.", "primary comparison", "significantly better")
+    assert "9 more comparisons" in others
     assert str(found).index(others) < str(found).index("Recommendation:")
     assert write_answer(analyze(seeded({"a": {50: 0.5, 90: 0.6}, "b": {50: 0.6, 90: 0.7}}))).further == ()
 
 
 def test_comparison_is_a_sentence_with_its_interval_test_and_conclusion():
-    assert conclusion(0.1).startswith("a is 10.")
-    assert conclusion(0.1).endswith(", primary comparison): significantly better")
+    assert has(conclusion(0.1), "a is 10.", "b (95 % CI", "p ", "primary comparison", "significantly better")
     assert conclusion(0.1, names={"a": "ViT"}).startswith("ViT is 10.")
-    unclear = conclusion(-0.035, spread=0.05)
-    assert "not enough evidence; the minimum detectable difference is " in unclear
-    assert conclusion(0.0, seeds=10, spread=0.0002).endswith(": equivalent within 1.0 points")
-    assert conclusion(0.1, seeds=1).endswith("no conclusion, as 1 seed was run, and a conclusion needs at least 3")
+    assert has(conclusion(-0.035, spread=0.05), "not enough evidence", "minimum detectable difference")
+    assert has(conclusion(0.0, seeds=10, spread=0.0002), "equivalent within 1.0 points")
+    assert has(conclusion(0.1, seeds=1), "no conclusion", "1 seed", "at least 3")
     same = [changed(r, accuracy=0.5) for r in seeded({"a": {7: 0.5}, "b": {7: 0.5}})]
-    assert describe_comparison(analyze(same).comparisons[0]).startswith("a and b are equally accurate (95 % CI ")
+    assert has(describe_comparison(analyze(same).comparisons[0]), "equally accurate", "95 % CI")
 
 
 def test_adjusted_p_values_are_marked():
     table = {name: {7: accuracy} for name, accuracy in zip("abc", (0.6, 0.5, 0.4), strict=True)}
     results = seeded(table)
     comparison, *_ = analyze(results).comparisons
-    assert "p < 0.0001, adjusted for 3 comparisons): significantly better" in describe_comparison(comparison)
+    assert has(describe_comparison(comparison), "p < 0.0001", "adjusted for 3 comparisons", "significantly better")
     few, *_ = analyze([r for r in results if r.seed < 2]).comparisons
     assert "adjusted" not in describe_comparison(few)  # without a conclusion the p-value is unadjusted
 
@@ -318,18 +305,14 @@ PAIRS = (("vit_finetuned", "cnn_finetuned"), ("vit", "resnet"), ("cnn_finetuned"
 
 
 @pytest.mark.parametrize(
-    ("vit", "images", "text"),
+    ("vit", "images", "facts"),
     [
-        (
-            0.8,
-            10_000,
-            "The fine-tuned ViT is 14.1 points lower (significant). The best model from scratch is the ResNet",
-        ),
-        (0.93, 100, "The fine-tuned ViT is 1.1 points lower (not significant). The best model from scratch is the "),
-        (0.941, 10**7, "The fine-tuned ViT is equally good: they differ by less than 1.0 points. The best model from "),
+        (0.8, 10_000, ("fine-tuned ViT", "14.1 points lower", "(significant)")),
+        (0.93, 100, ("fine-tuned ViT", "1.1 points lower", "(not significant)")),
+        (0.941, 10**7, ("fine-tuned ViT", "equally good", "less than 1.0 points")),
     ],
 )
-def test_best_of_all_starts_is_recommended_and_whether_its_counterpart_differs_is_stated(vit, images, text):
+def test_best_of_all_starts_is_recommended_and_whether_its_counterpart_differs_is_stated(vit, images, facts):
     tuned = seeded(
         {"cnn_finetuned": {500: 0.941}, "vit_finetuned": {500: vit}},
         images=images,
@@ -341,8 +324,8 @@ def test_best_of_all_starts_is_recommended_and_whether_its_counterpart_differs_i
     names = ("cnn_finetuned", "resnet", "vit", "vit_finetuned")
     plan = AnalysisPlan((0, 1, 2), names, (500,), 500, PAIRS[0], 1.0, pairs=PAIRS)
     found = write_answer(analyze([*tuned, *scratch], plan=plan))
-    assert found.recommendation.startswith("fine-tune timm/convnext_pico (94.1 %). " + text)
-    assert " The best model from scratch is the ResNet (61.0 %, significantly lower)." in found.recommendation
+    from_scratch = ("from scratch", "ResNet", "61.0 %", "significantly lower")
+    assert has(found.recommendation, "fine-tune timm/convnext_pico", "94.1 %", *facts, *from_scratch)
     assert ("With 3 seeds and 100 test images" in found.recommendation) == (vit == 0.93)
     assert found.columns[1:5] == ("fine-tuned CNN", "fine-tuned ViT", "ResNet", "first - second, points (95 % CI)")
     assert found.rows[0][1] == "94.1 %" and found.rows[0][3] == "61.0 %"
@@ -352,8 +335,8 @@ def test_missing_weights_come_first_with_the_command_that_fetches_them():
     plan = replace(PLAN, missing_weights=(("vit_pretrained", "timm/deit"), ("cnn_pretrained", "timm/convnext")))
     results = seeded({"a": {7: 0.5, 11: 0.5}, "b": {7: 0.6, 11: 0.7}})
     first, missing, _, *commands, option = write_answer(analyze(results, plan=plan)).alerts
-    assert first.endswith("A pretrained model would probably be better than one trained from scratch.")
-    assert missing == "Missing are the weights of timm/deit and timm/convnext."
+    assert "pretrained" in first
+    assert has(missing, "timm/deit", "timm/convnext")
     assert commands == [f"hf download {name} model.safetensors" for name in ("timm/deit", "timm/convnext")]
     assert "--contenders.vit_pretrained.weights '{file: FILE}' --contenders.cnn_pretrained" in option
 
@@ -363,9 +346,7 @@ def test_linear_probes_have_neither_steps_nor_unequal_compute():
     probes = [changed(r, macs=100 if r.contender == "vit" else 10) for r in probes]
     found = write_answer(analyze([*probes, *seeded({"other": {7: 0.5}}, start_kind="from scratch")]))
     assert found.heading.endswith("linear probe of in1k, 3 seeds")
-    assert found.more_training.startswith(
-        "linear probes have no training steps. Other models: not tested (--name longer"
-    )
+    assert has(found.more_training, "no training steps", "Other models", "--name longer")
     assert not any("compute" in text for text in found.warnings)
     assert found.rows[0][-1] == "significant"
     several = [
@@ -374,4 +355,4 @@ def test_linear_probes_have_neither_steps_nor_unequal_compute():
         for r in [*probes, *seeded({"other": {7: 0.5}})]
     ]
     text = write_answer(analyze(several)).more_training
-    assert text == "linear probes have no training steps. Other models: see the report."
+    assert has(text, "no training steps", "Other models", "see the report")

@@ -49,6 +49,14 @@ def test_curve_that_leaves_its_power_law_has_a_wider_interval():
     assert widths[1] > 0.9 * (exact[8000] - exact[4000]) > 10 * widths[0]
 
 
+def test_interval_includes_the_accuracy_at_the_largest_measured_size():
+    """The accuracy may not rise any more, even if the measured accuracies follow the law exactly."""
+    table = law_table(SIZES, a=(0.5, 0.3, 0.0))["a"]
+    found = extrapolate(points(table, 1e-5), 16_000).accuracy
+    assert found.low == pytest.approx(table[8000], abs=1e-6)
+    assert found.value > table[8000] + 0.02 and found.high < found.value + 0.02
+
+
 def test_forecasts_without_the_largest_recorded_size_contain_it(regimes_cpu):
     results, correct = regimes_cpu
     measured = measure(results, correct).points("")

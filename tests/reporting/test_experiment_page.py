@@ -20,7 +20,7 @@ from vit_vs_cnn.regimes.analysis import analyze
 from vit_vs_cnn.regimes.answer import write_answer
 from vit_vs_cnn.reporting.experiment_page import write_experiment_page
 from vit_vs_cnn.reporting.experiment_tables import duplicate_pairs_table, duplicates_table
-from vit_vs_cnn.reporting.findings import answer_page, read_findings
+from vit_vs_cnn.reporting.findings import add_leak_caveat, answer_page, read_findings
 from vit_vs_cnn.runs.evaluation import Predictions
 from vit_vs_cnn.runs.near_duplicates import NearDuplicates
 from vit_vs_cnn.runs.record import MAJORITY
@@ -239,6 +239,14 @@ def test_hardware_is_shown_as_far_as_it_is_recorded(tmp_path, hardware, text):
     _rewrite(folder, hardware=hardware)
     write_experiment_page(read_findings(folder))
     assert f"<dd>{text}</dd>" in (folder / "report" / "index.html").read_text()
+
+
+def test_more_than_a_tenth_of_near_duplicates_invalidates_the_conclusions():
+    analysis = analyze([make_result()])
+    for count, is_reliable in ((0, True), (1, True), (10, True), (11, False), (100, False)):
+        duplicates = NearDuplicates("f", 100, {"a": [], "b": [*range(count)]}, 5, [])
+        warnings = add_leak_caveat(analysis, duplicates).warnings()
+        assert (f"cannot be relied on: {count} of 100 test images" in " ".join(warnings)) != is_reliable
 
 
 def test_near_duplicate_pairs_are_in_a_table_that_marks_different_labels():

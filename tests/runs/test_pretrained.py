@@ -110,6 +110,24 @@ def test_images_are_resized_and_cropped_as_timm_prepares_them():
     torch.testing.assert_close(prepared, wanted)
 
 
+@pytest.mark.parametrize(
+    ("weights", "values", "expected"),
+    [
+        ({"image_size": (24, 24)}, {}, {}),
+        ({"image_size": (24, 24), "crop_pct": 0.9}, {}, {"input_size": [24, 24], "crop_pct": 0.9}),
+        ({"image_size": (24, 24), "crop_pct": 0.9}, {"crop_pct": 1.0}, {}),
+        ({"image_size": (40, 24)}, {}, {"input_size": [40, 24], "crop_pct": 1.0}),
+        ({"image_size": (40, 24)}, {"input_size": 24, "interpolation": "bilinear"}, {}),
+        ({"image_size": (40, 24)}, {"input_size": "data"}, {}),
+        ({}, {"input_size": 31}, {"input_size": [31, 31], "crop_pct": 1.0}),
+        ({}, {}, {}),
+    ],
+)
+def test_images_are_prepared_unless_they_have_the_size_of_the_weights_and_are_not_cropped(weights, values, expected):
+    block = PretrainedWeights("it", "here", {}, **weights).model({"name": "resnet8", **values}, (24, 24))
+    assert block == {"name": "resnet8"} | ({"interpolation": "bicubic"} | expected if expected else {})
+
+
 @pytest.fixture(scope="module")
 def pretrained(tmp_path_factory):
     """An experiment trained on images that no other test uses."""

@@ -17,7 +17,7 @@ from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.files import write_text
 from vit_vs_cnn.reporting.findings import read_findings
 from vit_vs_cnn.runs.run import Run
-from vit_vs_cnn.runs.test_set_log import TestSetLog, hash_run_recipe, output_folder, summarize_log
+from vit_vs_cnn.runs.test_set_log import LogEntry, LogSummary, TestSetLog, hash_run_recipe, output_folder, summarize_log
 
 PROBLEM = "the log of this test set is missing or was changed, so the number of evaluations is unknown"
 
@@ -192,6 +192,24 @@ def test_experiments_on_one_test_set_share_its_log(shared):
         "Log of the test set: 6 evaluations of 4 networks; 2 of them more than once. 2 experiments share it: one, two."
     )
     assert {r.scores.test_evaluations for r in read_findings(shared / "two").results} == {2}
+
+
+@pytest.mark.parametrize(
+    ("second", "is_obstacle"),
+    [
+        ({"recipe": "b"}, True),
+        ({"recipe": "a", "seed": 1}, False),
+        ({"recipe": "b", "train_size": 101}, False),
+        ({"recipe": "b", "budget": {"steps": 7}}, False),
+        ({"recipe": "b", "contender": "cnn"}, False),
+        ({"recipe": "b", "experiment": "two"}, False),
+    ],
+)
+def test_recipes_count_as_several_with_the_same_size_and_budget_only(second, is_obstacle):
+    first = {"experiment": "one", "contender": "vit", "train_size": 7, "budget": {"steps": 3}, "recipe": "a"}
+    entries = [LogEntry("0", first, True), LogEntry("1", first | second, True)]
+    summary = LogSummary(entries, frozenset({"one"}), test_sets=1)
+    assert (summary.find_obstacle("vit") is not None) == is_obstacle
 
 
 def test_several_recipes_of_a_contender_allow_no_conclusion(shared):

@@ -123,9 +123,9 @@ def test_every_parameter_is_in_one_group_and_norms_biases_and_positions_do_not_d
 
 
 @pytest.mark.parametrize("steps", [2, 37])
-@pytest.mark.parametrize("warmup", [0.0, 0.25])
+@pytest.mark.parametrize("warmup", [0.0, 0.25, 1.0])
 def test_learning_rates_follow_the_documented_formula(warmup, steps):
-    rise = round(warmup * steps)
+    rise = min(round(warmup * steps), steps - 1)  # the last step of a warm-up of the whole run is at the peak
     schedule = Schedule(warmup=warmup, final=0.1)
     for step in range(steps):
         fall = (1 + math.cos(math.pi * ((step - rise) / (steps - rise)))) / 2
@@ -137,7 +137,7 @@ def test_learning_rates_follow_the_documented_formula(warmup, steps):
 def test_a_plain_lightning_trainer_trains_tests_saves_and_loads_the_classifier(tmp_path):
     data = _data()
     data.validation = data.training
-    module = Classifier(_network(), num_classes=3, optimizer=Optimizer(lr=0.01), ema_half_life=0.5)
+    module = Classifier(_network(), num_classes=3, optimizer=Optimizer(lr=0.01), ema_half_life=0.5, label_smoothing=0.3)
     trainer = _trainer(max_steps=STEPS, default_root_dir=tmp_path, enable_checkpointing=True)
     trainer.validate(module, data)  # in inference mode, whose tensors training cannot change
     trainer.fit(module, data)

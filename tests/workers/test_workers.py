@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import itertools
 import os
 import signal
 import subprocess
@@ -276,6 +277,10 @@ def test_lost_workers_are_replaced_up_to_a_limit(tmp_path):
     supervise(_request(tmp_path / "once"), stub, view)
     assert stub.taken.count("resnet-n120-s3") == 2
     assert view.notes == ["a worker was lost (signal 9); another one resumes its run"]
+    deaths = itertools.cycle([True] * 4 + [False])  # 16 losses, more than the limit, but four for each finished run
+    stub = _Stub(lambda planned_run: ProcessLost("signal 9") if next(deaths) else _finish(planned_run) and None)
+    supervise(_request(tmp_path / "often"), stub, _View())
+    assert len(stub.taken) == 4 * 5
     with pytest.raises(InputError, match="executor: 9 workers ended without finishing a run, the last one: signal 9"):
         supervise(_request(tmp_path / "always"), _Stub(lambda planned_run: ProcessLost("signal 9")), _View())
 
