@@ -1,0 +1,206 @@
+"""Draw the recorded figures again from the records, without training.
+
+    python -m benchmarks.figures                    # all
+    python -m benchmarks.figures regimes_cpu cues   # those whose path begins with one of the names
+
+Each figure in ``results/`` is drawn by the code of the reports: of an experiment from its runs, of a comparison from
+``comparison.json``, and others from the numbers that were recorded for them. ``benchmarks.centers`` draws its figure.
+"""
+
+import functools
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas
+import torch
+from matplotlib.figure import Figure
+from torch import nn
+from torch.nn import functional as F
+
+from benchmarks import command_line
+from benchmarks.figure_words import recorded_png
+from vit_vs_cnn.comparison.accuracy import ClassAccuracy
+from vit_vs_cnn.comparison.compare import CalibrationScores
+from vit_vs_cnn.comparison.corruptions import CorruptionAccuracy
+from vit_vs_cnn.comparison.entries import RunPredictions
+from vit_vs_cnn.data.images import LabelledImages
+from vit_vs_cnn.files import atomic_write
+from vit_vs_cnn.inspection.inspect import InspectedImages, Inspection, MethodMaps, NetworkInspection
+from vit_vs_cnn.inspection.locality.study import SUMMARY_MEASURES
+from vit_vs_cnn.inspection.saliency import SaliencyMethod
+from vit_vs_cnn.regimes.analysis import Analysis, read_analysis, read_table_analysis
+from vit_vs_cnn.reporting.figures import comparison
+from vit_vs_cnn.reporting.figures.experiment import accuracy_curves, experiment_figures
+from vit_vs_cnn.reporting.inspection_page import COLUMNS, overlay_figure
+from vit_vs_cnn.reporting.locality_page import before_and_after_figure
+from vit_vs_cnn.reporting.style import assign_styles
+from vit_vs_cnn.runs.evaluation import Predictions
+from vit_vs_cnn.runs.trained_network import TrainedNetwork
+from vit_vs_cnn.statistics.intervals import Estimate
+from vit_vs_cnn.training.checkpoints import CheckpointInfo
+
+RESULTS = Path(__file__).parents[1] / "results"
+#: Values of ``MethodMaps`` that a sheet shows, in the order of its arguments.
+MAP_VALUES = ("maps", "deletion", "random_deletion")
+
+
+@functools.cache
+def analysis_of(record: str) -> Analysis:
+    """Analysis of a record, or of its table where predictions are not recorded."""
+    folder = RESULTS / record
+    return (
+        read_analysis(folder)[0]
+        if (folder / "predictions.npz").exists()
+        else read_table_analysis(folder / "results.csv")
+    )
+
+
+def learning_curves(record: str) -> Figure:
+    """Accuracies of an experiment, the figure at the top of its report."""
+    return accuracy_curves(analysis_of(record))
+
+
+def report_figure(record: str, name: str) -> Figure:
+    """Another figure of the report of an experiment."""
+    return experiment_figures(analysis_of(record))[name]
+
+
+def comparison_figure(name: str) -> Figure:
+    """Figure of the recorded comparison."""
+    folder = RESULTS / "compare_cifar10"
+    found = json.loads((folder / "comparison.json").read_text(encoding="utf-8"))
+    accuracy, groups, classes = found["accuracy"], [*found["accuracy"]["top1"]], found["class_names"]
+    styles = assign_styles(groups)
+    if name == "classes":
+        return comparison.classes_figure([ClassAccuracy(**one) for one in accuracy["classes"]], styles)
+    if name == "confusion":
+        return comparison.confusion_figure(accuracy["confusion"], classes)
+    if name == "pictures":
+        return _example_images(folder, found["examples"], groups, classes)
+    if name == "reliability":
+        first = {group: found["calibration"][f"{group}-s0"] for group in groups}
+        scores = {group: [CalibrationScores(**one) for one in of_group] for group, of_group in first.items()}
+        return comparison.reliability_figure(scores, styles)
+    if name == "corruptions":
+        mean = {group: Estimate(**estimate) for group, estimate in found["corruptions"]["mean"].items()}
+        return comparison.corruptions_figure(CorruptionAccuracy(**found["corruptions"] | {"mean": mean}), styles)
+    similarity = {}
+    for pair, table in found["similarity"].items():
+        first, _, second = pair.partition(",")
+        similarity[first, second] = pandas.DataFrame.from_dict(table, orient="index")
+    return comparison.cka_figure(similarity)
+
+
+def _example_images(folder: Path, examples: dict[str, list[int]], groups: list[str], class_names: list[str]) -> Figure:
+    """Example images; ``pictures.npz`` contains them, their labels and the classes predicted by each group."""
+    with np.load(folder / "pictures.npz") as file:
+        images, labels, classes = (torch.from_numpy(file[name]) for name in ("images", "labels", "classes"))
+    test, names = LabelledImages(images, labels.long(), tuple(class_names)), [str(i) for i in range(len(images))]
+    rest = torch.zeros(len(images))  # probabilities are not shown
+    networks = [
+        RunPredictions(group, 0, None, None, Predictions(test.labels, names, len(class_names), of_group.long(), rest))
+        for group, of_group in zip(groups, classes, strict=True)
+    ]
+    numbers = iter(range(len(images)))
+    kinds = {kind: [next(numbers) for _ in shown] for kind, shown in examples.items()}
+    return comparison.examples_figure(kinds, networks, test)
+
+
+def save_sheet(inspection: Inspection, path: Path) -> None:
+    """Record what the figure of an inspection shows: images, maps, scores and predictions."""
+    rows = [(network, maps) for network in inspection.networks for maps in network.methods]
+    shown, data = slice(COLUMNS), inspection.images.data
+    arrays: dict[str, Any] = {
+        "images": data.images[shown],
+        "labels": data.labels[shown],
+        "class_names": data.class_names,
+        "networks": [network.name for network, _ in rows],
+        "methods": [maps.method.name for _, maps in rows],
+        "class_specific": [maps.method.class_specific for _, maps in rows],
+        "predicted": np.stack([network.predicted[shown].cpu() for network, _ in rows]),
+        "probability": np.stack([network.probabilities[shown].amax(1).float().cpu() for network, _ in rows]),
+    }
+    for name in MAP_VALUES:
+        arrays[name] = np.stack([getattr(maps, name)[shown].float().cpu() for _, maps in rows])
+    with atomic_write(path) as partial, partial.open("wb") as file:
+        np.savez_compressed(file, allow_pickle=False, **arrays)
+
+
+def sheet(path: Path) -> Figure:
+    """Figure of an inspection, from the file that ``save_sheet`` writes."""
+    with np.load(path) as file:
+        values = dict(file)
+    tensors = {key: torch.from_numpy(value) for key, value in values.items() if value.dtype.kind in "uif"}
+    classes = tuple(map(str, values["class_names"]))
+    images = InspectedImages(LabelledImages(tensors["images"], tensors["labels"], classes), "recorded")
+    about, networks = CheckpointInfo({"name": "recorded"}, classes, (1, 1, 1), [0.5], [0.5]), []
+    for row, name in enumerate(map(str, values["networks"])):
+        predicted = tensors["predicted"][row]
+        specific, shown = bool(values["class_specific"][row]), (tensors[key][row] for key in MAP_VALUES)
+        method = SaliencyMethod(str(values["methods"][row]), "", "any", specific, lambda request: request.images[:, 0])
+        probabilities = tensors["probability"][row, :, None] * F.one_hot(predicted, len(classes))
+        network = TrainedNetwork(name, path, nn.Identity(), about)
+        networks.append(NetworkInspection(network, probabilities, predicted, [MethodMaps(method, *shown)], None))
+    return overlay_figure(images, networks)
+
+
+def layers_figure(measure: str) -> Figure:
+    """Measure of locality by layer, from means over seeds."""
+    layers = pandas.read_csv(RESULTS / "locality_cpu" / "layers.csv")
+    return before_and_after_figure(layers, layers["contender"].unique().tolist(), measure)
+
+
+#: Function that draws each figure, by its path in ``results/``.
+FIGURES: dict[str, Callable[[], Figure]] = {
+    **{
+        f"{record}/figures/learning_curves": functools.partial(learning_curves, record)
+        for record in (
+            *("regimes_cpu", "regimes_synthetic", "transfer_cpu", "cues/agreement_0.6", "cues/agreement_1.0"),
+            *("reach/distance_0.6", "reach/distance_1.0", "heads_cpu"),
+        )
+    },
+    "locality_cpu/figures/accuracy": functools.partial(learning_curves, "locality_cpu"),
+    **{
+        f"{record}/figures/{name}": functools.partial(report_figure, record, name)
+        for record, name in (
+            ("regimes_cpu", "differences"),
+            ("permuted_blocks_cpu", "differences"),
+            ("ladder/locality_ladder", "behind_the_best"),
+            ("regimes_surface_cpu", "more_training"),
+            ("regimes_convergence_cpu", "more_training"),
+        )
+    },
+    **{
+        f"compare_cifar10/figures/{name}": functools.partial(comparison_figure, name)
+        for name in ("classes", "confusion", "pictures", "reliability", "corruptions", "cka")
+    },
+    **{
+        f"locality_cpu/figures/layers_{measure}": functools.partial(layers_figure, measure)
+        for measure in SUMMARY_MEASURES
+    },
+    "inspect/cifar10/figures/sheet_0": functools.partial(sheet, RESULTS / "inspect" / "cifar10" / "sheet_0.npz"),
+}
+
+
+def draw(name: str) -> bytes:
+    """PNG of a recorded figure."""
+    return recorded_png(FIGURES[name]())
+
+
+def main() -> None:
+    parser = command_line(__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="beginning of a path in results/; default: all")
+    chosen = parser.parse_args().names
+    for name in FIGURES:
+        if not chosen or name.startswith(tuple(chosen)):
+            path = RESULTS / f"{name}.png"
+            with atomic_write(path) as partial:
+                partial.write_bytes(draw(name))
+            print(f"wrote {path.relative_to(RESULTS.parent)}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

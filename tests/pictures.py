@@ -1,0 +1,41 @@
+"""Compare a drawn figure with the committed one: words and colours exactly, values and pixels with a tolerance."""
+
+import io
+import json
+
+import numpy as np
+from PIL import Image, ImageFilter
+
+from benchmarks.figure_words import KEYWORD
+from tests.printed import NUMBER, find_difference
+
+#: Largest mean difference of two channels, of 255, after a blur: other hinting and antialiasing change about 1.
+MAX_MEAN_DIFFERENCE = 2.0
+
+
+def find_figure_difference(shown: bytes, drawn: bytes, *, numbers_vary: bool = False) -> str | None:
+    """Describe the first difference between two PNG files, or return None.
+
+    Pixels alone are compared if one of them has no description.
+
+    Arguments:
+        numbers_vary: compare colours, and words without numbers.
+    """
+    images = [Image.open(io.BytesIO(data)) for data in (shown, drawn)]
+    if all(KEYWORD in image.info for image in images):
+        first, second = (json.loads(image.info[KEYWORD]) for image in images)
+        if first["colours"] != second["colours"]:
+            return f"expected colours {' '.join(first['colours'])}, drawn {' '.join(second['colours'])}"
+        if numbers_vary:
+            return find_difference(*(NUMBER.sub("#", "\n".join(words["texts"])) for words in (first, second)))
+        for kind in ("texts", "ticks", "values"):
+            texts = ("\n".join(words[kind]) for words in (first, second))
+            if difference := find_difference(*texts, relative=1e-2, absolute=1e-5):
+                return f"{kind}: {difference}"
+    if numbers_vary:
+        return None
+    if images[0].size != images[1].size:
+        return f"expected {images[0].size} pixels, drawn {images[1].size}"
+    blurred = [np.asarray(image.convert("RGB").filter(ImageFilter.GaussianBlur(2)), dtype=float) for image in images]
+    difference = float(np.abs(blurred[0] - blurred[1]).mean())
+    return f"pixels differ by {difference:.1f} of 255 on average" if difference > MAX_MEAN_DIFFERENCE else None
