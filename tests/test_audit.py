@@ -239,3 +239,18 @@ def test_classes_that_differ_only_in_case_or_unicode_form_are_reported():
     )  # fmt: skip
     (finding,) = [one for one in audit.findings if one.title == "Similar class names"]
     assert finding.description.startswith(r"'Cat' and 'cat', 'Caf\xe9' and 'Cafe\u0301' differ only in case")
+
+
+def test_audits_of_different_images_have_different_folders(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for place in ("a/photos", "b/photos"):
+        for name in ("ant", "bee"):
+            Path(place, name).mkdir(parents=True)
+            for number in range(3):
+                Image.new("RGB", (23, 19), (7 * number, 90, 200)).save(Path(place, name, f"{number}.png"))
+    cache = {"data.folder.cache": "cache"}
+    pages = [vc.audit(overrides={"data.root": place, **cache}, quiet=True).page for place in ("a/photos", "b/photos")]
+    pages.append(
+        vc.audit(overrides={"data.root": str(tmp_path / "a/photos"), "name": "mine", **cache}, quiet=True).page
+    )
+    assert pages == [Path("audit", name, "index.html") for name in ("a-photos", "b-photos", "mine")]

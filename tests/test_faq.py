@@ -139,7 +139,7 @@ def test_messages_that_need_training_first_are_printed(here, capsys, monkeypatch
     assert re.search(r"the loss is not a number at step \d+ of 30: likely the learning", capsys.readouterr().err)
     main(["train", "--name", "a", *TINY, "--contenders.resnet.model", "{class_path: mine.Net}"])
     own = str(next(Path("runs/a/cells").glob("resnet*")))
-    assert explained("several contenders").match(last_line("export", "runs/a"))
+    assert explained("several contenders").match(last_line("to-attention", "runs/a"))
     assert explained("mine.Net").match(last_line("inspect", own))
     assert explained("no attention between").match(last_line("inspect", own, "--trust", "--methods", "rollout"))
     monkeypatch.setitem(sys.modules, "onnxscript", None)

@@ -214,7 +214,7 @@ def audit(
     overrides: Mapping[str, Any] | None = None,
     *,
     data: Any = None,
-    output: Place = "audit",
+    output: Place | None = None,
     quiet: bool = False,
 ) -> "Audit":
     """Check images before training: class sizes, unusable files, image sizes, duplicates across classes and splits.
@@ -225,17 +225,27 @@ def audit(
         config: config whose data block names the images, as in train. Default: decide, which reads a folder.
         overrides: as in train, ``{"data.root": "photos"}``.
         data: images in place of those of the config, as in train: ``vc.audit(data="photos")``.
-        output: folder of the page and its tables.
+        output: folder of the page and its tables. Default: audit/NAME, with --name or else the path of the images.
         quiet: hide progress.
 
     Raises:
         InputError: a missing folder, no classes in it, unreadable images, or an output inside the folder of images.
     """
     experiment = _with_images(load_experiment("decide" if config is None else config, overrides), data)
-    images, folder = experiment.data, Path(output)
+    images = experiment.data
+    if output is None:
+        name = experiment.name if "name" in (overrides or {}) else _name_of_images(images)
+        output = Path("audit", name)
+    folder = Path(output)
     _refuse_output_inside([Path(images.root)] if _check_root(images) else [], folder)
     _create_output(folder)
     return _write_audit(images, folder, quiet, experiment.trusted)
+
+
+def _name_of_images(data: Data) -> str:
+    """Name of a folder for what is computed from images: their path, or their source without one."""
+    root = Path(data.root if data.kind in ("folder", "table") else "")
+    return "-".join(part for part in root.parts if part not in (root.anchor, ".."))[-100:] or data.kind
 
 
 def _write_audit(data: Data, folder: Path, quiet: bool, trust: bool) -> "Audit":
@@ -405,7 +415,8 @@ def inspect(
         class_name: class that the maps explain. Default: the predicted class.
         score: also score the methods by deletion and insertion on other test images.
         score_images: number of these images.
-        output: folder of the page. Default: inspection/ in the first run, or next to its checkpoint.
+        output: folder of the page. Default: report/inspection/ in an experiment, otherwise inspection/ in the run,
+            or next to the checkpoint.
         root: folder or table of the images, if they have moved since training.
         seed: seed of the sampled images.
         quiet: hide progress.
@@ -671,7 +682,7 @@ def export(
     Arguments:
         path: a checkpoint, or the folder of a run or an experiment.
         format: safetensors, onnx, timm.
-        contender: model of an experiment.
+        contender: model of an experiment. Default: the most accurate one, as in predict.
         output: folder of the files. Default: export/ in the folder of the run.
         quiet: hide progress.
         trust: import user-defined classes that the files name. This runs their code: use it for your own files only.
@@ -683,7 +694,7 @@ def export(
         from vit_vs_cnn.conversion.export import export as write
 
         report_progress("opening")
-        network, formats = load(path, contender, trust), list(_as_tuple(format))
+        network, formats = load(path, contender or _most_accurate(path, quiet), trust), list(_as_tuple(format))
         report_progress("writing, and checking what was written")
         return write(network, formats, network.folder / "export" if output is None else Path(output))
 

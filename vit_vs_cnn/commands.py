@@ -18,7 +18,7 @@ from vit_vs_cnn import api
 from vit_vs_cnn.config.experiment import dotted_settings, settings_of_a_config
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.strict_yaml import read_yaml
-from vit_vs_cnn.typed_values import Setting, convert, item_type, list_settings, union_args, walk
+from vit_vs_cnn.typed_values import Setting, convert, item_type, list_settings, union_args
 
 JSON = Setting("json", bool, False, "Print the result as JSON and nothing else.")
 PRINT_CONFIG = Setting("print_config", bool, False, "Print the config with all defaults, then stop.")
@@ -182,7 +182,9 @@ class Command:
 
     def _refuse_option(self, option: str) -> NoReturn:
         key = option.removeprefix("--").replace("-", "_")
-        settings = [dotted for dotted, _ in walk(self.config_settings) if dotted.rpartition(".")[2] == key]
+        named = dotted_settings() if self.config_settings else {}
+        settings = [dotted for dotted in named if dotted.rpartition(".")[2] in (key, f"{key}s")]
+        settings.sort(key=lambda dotted: not dotted.startswith("protocol."))
         close = settings[:3] or difflib.get_close_matches(key, [*self.options, *self.config_settings], n=1, cutoff=0.7)
         hint = f"; did you mean {' or '.join(map(option_word, close))}?" if close else ""
         raise InputError(f"vit-vs-cnn {self.name}: there is no option {option}{hint} (see --help)")

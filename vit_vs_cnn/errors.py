@@ -64,11 +64,11 @@ def one_line(error: BaseException, at_most: int = 300) -> str:
     return message if len(message) <= at_most else f"{message[: at_most - 6]} [...]"
 
 
-#: Name of the library and of the extra, by the name of its module.
-EXTRAS = {
-    "onnxruntime": ("onnxruntime", "export"),
-    "onnxscript": ("onnxscript", "export"),
-    "ray": ("Ray", "ray"),
+#: Name of the library, and the packages to install for what needs it, by the name of its module.
+OPTIONAL_LIBRARIES = {
+    "onnxruntime": ("onnxruntime", "onnx onnxscript onnxruntime"),
+    "onnxscript": ("onnxscript", "onnx onnxscript onnxruntime"),
+    "ray": ("Ray", '"ray[default]"'),
 }
 
 
@@ -81,7 +81,5 @@ def import_optional(module: str, *, needed_by: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        name, extra = EXTRAS[module.partition(".")[0]]
-        raise InputError(
-            f'{needed_by} needs {name}, which is not installed: pip install "vit-vs-cnn[{extra}]"'
-        ) from error
+        name, packages = OPTIONAL_LIBRARIES[module.partition(".")[0]]
+        raise InputError(f"{needed_by} needs {name}, which is not installed: pip install {packages}") from error

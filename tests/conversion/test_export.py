@@ -3,14 +3,17 @@
 import contextlib
 import json
 import sys
+from statistics import fmean
 
 import pytest
 import torch
 
+import vit_vs_cnn as vc
 from vit_vs_cnn.cli import main
 from vit_vs_cnn.conversion.export import FORMATS, export
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.runs.experiment_folder import read_finished_results
 from vit_vs_cnn.runs.trained_network import open_network
 
 
@@ -24,8 +27,6 @@ def test_exported_weights_open_as_the_same_network(runs, contender, tmp_path, ca
     formats = ["safetensors", *(["timm"] if contender == "vit" else [])]
     experiment = runs[contender].parents[1]
     command = ["export", str(experiment), "--output", str(tmp_path), "--format", *formats]
-    assert main(command) == 2
-    assert "name one (--contender vit or --contender resnet)" in capsys.readouterr().err
     assert main([*command, "--contender", contender]) == 0
     assert "largest difference of a logit 0.0e+00" in capsys.readouterr().out
     before, after = open_network(runs[contender]), open_network(tmp_path / "model.safetensors")
@@ -36,6 +37,18 @@ def test_exported_weights_open_as_the_same_network(runs, contender, tmp_path, ca
     assert (after.class_names, after.run.identity) == (before.class_names, before.run.identity)
     assert isinstance(before.pool().test(before.run.seed), LabelledImages)
     assert main([*command, "--contender", contender]) == 0  # again, into the same folder
+
+
+def test_the_most_accurate_model_of_an_experiment_is_exported_and_named(runs, tmp_path, capsys):
+    experiment = runs["vit"].parents[1]
+    means = {
+        name: fmean(r.accuracy for r in read_finished_results(experiment).values() if r.contender == name)
+        for name in runs
+    }
+    best = max(means, key=means.__getitem__)
+    (file,) = vc.export(experiment, output=tmp_path)
+    assert f"Model: {best}, the most accurate one of {experiment}" in capsys.readouterr().err
+    assert open_network(file.path).run.contender == best
 
 
 def test_export_refuses_a_folder_with_the_config_of_another_network(runs, tmp_path, capsys):

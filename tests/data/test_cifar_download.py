@@ -10,7 +10,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import numpy as np
 import pytest
 
-from vit_vs_cnn.data.cifar import compute_md5, download
+from vit_vs_cnn.data.cifar import CifarSource, compute_md5, download
+from vit_vs_cnn.data.options import CifarOptions
 from vit_vs_cnn.errors import InputError
 
 CONTENT = np.random.default_rng(0).bytes(700_001)
@@ -140,3 +141,11 @@ def test_an_invalid_url_gives_a_one_line_error(url, tmp_path):
 def test_an_unwritable_folder_gives_a_one_line_error(server, tmp_path):
     (tmp_path / "file").touch()
     assert "cannot be written" in message_of(server.url, tmp_path / "file" / "archive", MD5)
+
+
+def test_a_data_set_that_cannot_be_fetched_is_refused_with_the_place_of_the_file(tmp_path):
+    source = CifarSource("cifar10", tmp_path, CifarOptions(mirror="http://127.0.0.1:9/"))
+    with pytest.raises(InputError, match="CIFAR-10 is not in this folder") as caught:
+        source.train()
+    assert str(caught.value).startswith(f"{tmp_path}: ")
+    assert str(caught.value).endswith(f"or save the file as {tmp_path / 'cifar-10-python.tar.gz'}")

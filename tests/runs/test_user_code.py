@@ -58,6 +58,11 @@ def test_config_values_replace_those_from_the_data_and_nested_objects_are_create
         (f"{OWN}.SmallCnn", {"width": "wide"}, "SmallCnn.*width"),
         (f"{OWN}.SmallCnn", {"depth": 3}, "SmallCnn: takes no depth; it takes in_channels, num_classes, width"),
         (f"{OWN}.SmallCnn", {"width": -3}, "SmallCnn"),
+        (
+            "torch.nn.functional.relu",
+            {},
+            "relu: needs input; class_path names a class, or a function that makes the object",
+        ),
         (f"{OWN}.Nothing", {}, r"tests\.own_classes\.Nothing cannot be imported: .*no attribute"),
         ("nowhere.Net", {}, r"nowhere\.Net cannot be imported: No module named"),
         ("Net", {}, "'Net' must be the path of a class"),
@@ -147,6 +152,10 @@ def test_custom_loss_optimizer_and_metrics_are_used_and_recorded(trained):
     [
         ({"loss": {"class_path": f"{OWN}.HardOnly"}}, "HardOnly fails on logits and class probabilities"),
         ({"loss": {"class_path": f"{OWN}.PerImage"}}, "PerImage must return one number"),
+        (
+            {"loss": {"class_path": "torch.nn.functional.cross_entropy"}},
+            "cross_entropy: needs input and target; class_path",
+        ),
         ({"loss": {"class_path": f"{OWN}.Focal", "init_args": {"gamma": "x"}}}, "contenders.own.loss: .*gamma"),
         ({"loss": {"class_path": f"{OWN}.Focal"}, "label_smoothing": 0.1}, "label_smoothing and class_weights need"),
         ({"loss": {"class_path": f"{OWN}.Focal"}, "class_weights": "balanced"}, "label_smoothing and class_weights"),

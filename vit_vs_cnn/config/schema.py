@@ -95,7 +95,7 @@ class Budget:
     def __post_init__(self) -> None:
         values = {name: value for name, value in dataclasses.asdict(self).items() if value is not None}
         if len(values) != 1:
-            raise InputError(f"budget takes exactly one of steps, epochs, flops; given: {', '.join(values) or 'none'}")
+            raise InputError(f"expected exactly one of steps, epochs, flops; given: {', '.join(values) or 'none'}")
         (given,) = values.values()
         amounts = given if isinstance(given, list) else [given]
         if not amounts or not all(not isinstance(amount, str | None) and 0 < amount < math.inf for amount in amounts):
@@ -215,8 +215,9 @@ class Protocol:
             raise InputError("train_sizes and seeds must each name at least one value")
         if min(self.seeds) < 0:
             raise InputError(f"seeds must be 0 or above, got {min(self.seeds)}")
-        if len(set(self.train_sizes)) < len(self.train_sizes) or len(set(self.seeds)) < len(self.seeds):
-            raise InputError("train_sizes and seeds must not name a value twice")
+        for name, values in (("train_sizes", self.train_sizes), ("seeds", self.seeds)):
+            if repeated := [value for number, value in enumerate(values) if value in values[:number]]:
+                raise InputError(f"{name} must not name a value twice, got {repeated[0]} again")
         check_numbers(
             vars(self),
             batch_size=Bounds(at_least=1, at_most=MAX_BATCH_SIZE),
@@ -256,7 +257,7 @@ class Weights:
     def __post_init__(self) -> None:
         values = [name for name in ("cell", "file", "hub") if getattr(self, name)]
         if len(values) != 1:
-            raise InputError(f"weights takes exactly one of cell, file, hub; given: {', '.join(values) or 'none'}")
+            raise InputError(f"expected exactly one of cell, file, hub; given: {', '.join(values) or 'none'}")
         check_numbers(vars(self), "weights.{name} {value} must be {bounds}", max_known_overlap=AT_LEAST_0)
         if self.contender is not None and self.cell is None:
             raise InputError("weights.contender needs weights.cell with the folder of an experiment")

@@ -136,7 +136,7 @@ class CifarSource:
         if not archive.is_file() and not self.options.download:
             raise InputError(
                 f"{self.root}: {TITLES[self.name]} is not there (no complete {published.base_folder} and no "
-                f"{archive.name}); set --data.cifar.download true, or put {published.url} there"
+                f"{archive.name}); set --data.cifar.download true, or save {published.url} as {archive.absolute()}"
             )
         expected = published.tgz_md5 if self.options.verify_checksum else None
         try:
@@ -166,8 +166,8 @@ class CifarSource:
             download(url, archive, md5)
         except InputError as error:
             raise InputError(
-                f"{self.root}: {TITLES[self.name]} is not there and cannot be fetched: {error}; or name another place "
-                f"with --data.cifar.mirror URL, or put {archive.name} there yourself"
+                f"{self.root}: {TITLES[self.name]} is not in this folder and cannot be fetched: {error}; name another "
+                f"place with --data.cifar.mirror URL, or save the file as {archive.absolute()}"
             ) from None
 
 

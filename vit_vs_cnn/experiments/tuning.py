@@ -16,6 +16,7 @@ from vit_vs_cnn.config.overrides import apply_values
 from vit_vs_cnn.config.recipes import RECIPE_SETTINGS, recipe_hash
 from vit_vs_cnn.config.schema import Recipe, RecipeSource, TuningProvenance
 from vit_vs_cnn.config.search_space import DEFAULT_SPACE, sample_recipe
+from vit_vs_cnn.console import format_count
 from vit_vs_cnn.data.options import Augmentation
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments.timing import choose_precision
@@ -196,8 +197,8 @@ def _with_best(
     name, size = best.contender, best.train_size
     if not best.is_complete:
         raise InputError(
-            f"contenders.{name}: all {len(order)} trials with {size} images diverged; lower the learning rates in "
-            "tuning.space"
+            f"contenders.{name}: with {size:,} images, {len(order)} of {format_count(len(order), 'trial')} diverged; "
+            "lower the learning rates in tuning.space"
         )
     console.print(describe_choice(best, len(order)), soft_wrap=True)
     runs = planned[best.trial][1]

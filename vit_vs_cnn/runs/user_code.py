@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vit_vs_cnn.config.reading import class_parser
+from vit_vs_cnn.console import join_names
 from vit_vs_cnn.data.augmentation.augmenter import CustomTransform
 from vit_vs_cnn.data.options import Augmentation
 from vit_vs_cnn.errors import InputError, one_line
@@ -21,6 +22,8 @@ from vit_vs_cnn.training.optimization import import_class
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
+
+_NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
 def make_object(
@@ -68,6 +71,12 @@ def _typed_arguments(factory: Any, values: dict[str, Any], *, optional: set[str]
         accepted = {name.split(".")[1] for name in names}
         accepted_values = {name: value for name, value in values.items() if name in accepted}
         surplus = {name: value for name, value in required.items() if name not in accepted}
+        missing = [name for name, p in signature.parameters.items() if p.default is p.empty and p.kind in _NAMED]
+        if missing := [name for name in missing if name not in values]:
+            raise TypeError(
+                f"needs {join_names(missing)}; class_path names a class, or a function that makes the object, and "
+                "init_args its arguments"
+            )
         if surplus and not any(parameter.kind is parameter.VAR_KEYWORD for parameter in signature.parameters.values()):
             raise TypeError(f"takes no {min(surplus)}; it takes {', '.join(sorted(accepted)) or 'nothing'}")
         if not accepted_values:

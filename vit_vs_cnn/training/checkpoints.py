@@ -42,7 +42,10 @@ class CheckpointInfo:
 
     def __post_init__(self) -> None:
         if not all(0 < size <= limit for size, limit in zip(self.image_shape, MAX_IMAGE_SHAPE, strict=True)):
-            raise InputError(f"image_shape {self.image_shape} must be from 1 to {MAX_IMAGE_SHAPE}")
+            channels, side, _ = MAX_IMAGE_SHAPE
+            raise InputError(
+                f"image_shape {self.image_shape} must have 1 to {channels} channels and sides of 1 to {side}"
+            )
         if not self.class_names:
             raise InputError("class_names must be one or more names")
         if not len(self.mean) == len(self.std) == self.image_shape[0] or min(self.std) <= 0:
