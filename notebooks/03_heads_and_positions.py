@@ -371,9 +371,7 @@ assert not torch.allclose(masked, attention(tokens, mask=causal_mask(5))[:, orde
 
 # %% tags=["solution", "hide-cell"]
 shuffled = torch.randperm(9, generator=generator)
-assert torch.allclose(cross(text, picture[:, shuffled]), cross(text, picture), atol=1e-6), (
-    "a set is read: no change"
-)
+assert torch.allclose(cross(text, picture[:, shuffled]), cross(text, picture), atol=1e-6), "a set is read: no change"
 reversed_order = torch.tensor([3, 2, 1, 0])
 assert torch.allclose(cross(text[:, reversed_order], picture), cross(text, picture)[:, reversed_order], atol=1e-6)
 
