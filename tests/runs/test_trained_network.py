@@ -12,6 +12,7 @@ from vit_vs_cnn.conversion.export import export
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.runs.evaluation import hash_weights
 from vit_vs_cnn.runs.trained_network import open_network
+from vit_vs_cnn.training.checkpoints import CheckpointInfo
 
 
 def run_of(experiment: Path, name: str) -> Path:
@@ -60,3 +61,8 @@ def test_the_error_for_moved_images_names_the_root_option(trained_once, source, 
     origin = replace(trained.run, experiment=replace(trained.run.experiment, data=data))
     with pytest.raises(InputError, match=f"its images: .*gone.csv.*; {hint}"):
         replace(trained, origin=origin).pool()
+
+
+def test_an_impossible_shape_of_images_is_refused_with_the_limits():
+    with pytest.raises(InputError, match=r"\(70, 9, 7\) must have 1 to 64 channels and sides of 1 to 16384"):
+        CheckpointInfo({"name": "vit_nano"}, ("a", "b"), (70, 9, 7), [0.5] * 70, [0.5] * 70)
