@@ -1,5 +1,7 @@
 """Multi-head attention: project, attend in every head, project back."""
 
+from typing import Any
+
 from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -127,6 +129,7 @@ class MultiHeadAttention(nn.Module):
         heads = self._project(queries, keys, values)
         if mask is not None and (self.window is not None or self.inner_attention is not None):
             raise ValueError("attention with a window or an inner_attention takes no mask, but got one")
+        attended: Any  # the output, or output and weights
         if self.window is not None:
             attended = self.window(*heads, relative_position=self.relative_position, return_weights=return_weights)
         elif self.inner_attention is not None:

@@ -1,7 +1,7 @@
 """Transformer for sequence transduction: encoder and decoder on sequences of symbols."""
 
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -65,7 +65,7 @@ class TransformerBlock(nn.Module):
     ) -> Tokens | tuple[Tokens, list[Tensor]]:
         """Tokens; with ``return_weights`` also the weights of self-attention and, if there is any, cross-attention."""
         weights = []
-        branches = [(self.self_attention, (), mask)]
+        branches: list[tuple[nn.Module, tuple[Any, ...], Tensor | None]] = [(self.self_attention, (), mask)]
         if self.cross_attention is not None:
             branches.append((self.cross_attention, (memory,), memory_mask))
         for number, (attention, keys, branch_mask) in enumerate(branches):
