@@ -9,6 +9,7 @@ with at least 90 % of its weight at one position is a shift. Writes ``centers.pn
 """
 
 from pathlib import Path
+from typing import Any
 
 import lightning
 import numpy as np
@@ -86,7 +87,8 @@ def main() -> None:
     by_seed = [train(images, seed, sorted(args.steps)) for seed in args.seeds]
     args.output.mkdir(parents=True, exist_ok=True)
     (args.output / "centers.png").write_bytes(recorded_png(draw(by_seed[0])))
-    np.savez_compressed(args.output / "centers.npz", **{str(step): layers for step, layers in by_seed[0].items()})
+    recorded: dict[str, Any] = {str(step): layers for step, layers in by_seed[0].items()}
+    np.savez_compressed(args.output / "centers.npz", allow_pickle=False, **recorded)
     rows = []
     for step in sorted(args.steps):
         weights = [np.concatenate(states[step])[:, 2] for states in by_seed]

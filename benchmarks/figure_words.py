@@ -31,7 +31,8 @@ def describe(figure: Figure) -> str:
     in_axes = {text for axis in axes for text in axis.findobj(Text)} - {axis.label for axis in axes}
     texts = [text for text in figure.findobj(Text) if text.get_visible() and text not in in_axes]
     lines = [np.asarray(line.get_ydata(orig=False)) for panel in figure.axes for line in panel.get_lines()]
-    images = [np.ma.mean(image.get_array()) for panel in figure.axes for image in panel.get_images()]
+    shown = [image.get_array() for panel in figure.axes for image in panel.get_images()]
+    images = [np.ma.mean(array) for array in shown if array is not None]
     values = [*(y[:: len(y) // MAX_VALUES + 1].tolist() for y in lines), images]
     found = {
         "texts": [text.get_text() for text in texts if text.get_text()],
