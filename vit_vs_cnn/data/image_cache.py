@@ -271,7 +271,8 @@ def _load_files(
 def unwritable_cache(folder: Path, error: OSError, kind: str) -> InputError:
     """The error of a cache folder that cannot be written."""
     reason = error.strerror or error
-    return InputError(f"{folder}: images cannot be stored there ({reason}); --data.{kind}.cache names another folder")
+    options = f"with --data.{kind}.cache of train, or with the environment variable XDG_CACHE_HOME"
+    return InputError(f"{folder}: images cannot be stored there ({reason}); choose another folder {options}")
 
 
 def _state(path: Path) -> tuple[Any, ...]:
