@@ -196,6 +196,7 @@ def jacobian_norms(scores):
     return (p.diag_embed() - p[..., :, None] * p[..., None, :]).norm(dim=(-2, -1))
 
 
+torch.manual_seed(0)
 dims = [2**power for power in range(1, 11)]
 raw = [(torch.randn(200, 1, d) * torch.randn(200, 64, d)).sum(dim=-1) for d in dims]
 scaled = [values / d**0.5 for values, d in zip(raw, dims, strict=True)]

@@ -215,7 +215,7 @@ def train(model, steps, rate, warm_up, size=64):
 # First we test warm-up: a post-norm Transformer with three encoder and three decoder blocks, with and without it.
 # Everything else is equal.
 
-# %%
+# %% tags=["numbers-vary"]
 figure, axis = plt.subplots(figsize=(5, 2.8))
 for warm_up, colour in ((1, COLOURS[1]), (100, COLOURS[0])):
     torch.manual_seed(0)
@@ -234,7 +234,7 @@ plt.tight_layout()
 #
 # Now the model for the rest of this notebook: pre-norm, one encoder block and one decoder block.
 
-# %%
+# %% tags=["numbers-vary"]
 torch.manual_seed(0)
 model = Transformer(10, 12, embed_dim=64, num_heads=4, encoder_depth=1, decoder_depth=1, mlp_ratio=2.0)
 losses = train(model, STEPS, rate=4e-3, warm_up=30)
@@ -253,7 +253,7 @@ print(source[0].tolist(), "->", answers[0].tolist())
 # (*cross-attention*). The maps are means over the 500 sequences. Rows are queries. In the last row of maps, queries
 # are positions of the target and keys are positions of the source.
 
-# %%
+# %% tags=["numbers-vary"]
 with torch.no_grad():
     _, weights = model(source, decoder_input, return_weights=True)
 attention_heatmaps(
@@ -268,7 +268,7 @@ attention_heatmaps(
 # this is the diagonal from the upper right to the lower left. We print the share of the cross-attention on this
 # diagonal for each head. Uniform attention would give one eighth:
 
-# %%
+# %% tags=["numbers-vary"]
 mirrored = weights.cross[0][:, :, :8].flip(-1).diagonal(dim1=-2, dim2=-1).mean(dim=(0, 2))
 print([f"{share:.0%}" for share in mirrored.tolist()])
 
@@ -278,7 +278,7 @@ print([f"{share:.0%}" for share in mirrored.tolist()])
 # Does the causal mask work? Change one symbol that the decoder reads, and see which outputs change. Row: position of
 # the output. Column: position of the changed symbol.
 
-# %%
+# %% tags=["numbers-vary"]
 moved = torch.zeros(9, 9)
 with torch.no_grad():
     before = model(source[:20], decoder_input[:20])
@@ -307,7 +307,7 @@ def sets(count, generator):
     return torch.where(is_odd, centres[1], centres[0]) + 0.3 * torch.randn(count, 10, 8, generator=generator), odd
 
 
-# %%
+# %% tags=["numbers-vary"]
 torch.manual_seed(0)
 finders = {
     "with attention": nn.Sequential(nn.Linear(8, 32), Block("pre-norm", 32), nn.Linear(32, 1)),
@@ -362,7 +362,7 @@ print(f"difference from softmax attention: {((linear - softmax).norm() / softmax
 # The time that this saves, on this machine:
 
 
-# %%
+# %% tags=["numbers-vary"]
 def milliseconds(function, *inputs):
     times = []
     for _ in range(5):
@@ -409,6 +409,7 @@ def relative_error(count, std):
     return ((output - exact).norm() / exact.norm()).item()
 
 
+torch.manual_seed(1)
 errors = {std: [relative_error(count, std) for count in COUNTS] for std in (0.25, 0.5, 1.0)}
 print("features      ", *(f"{count:6}" for count in COUNTS))
 for std, row in errors.items():
@@ -468,7 +469,7 @@ print(f"12 D^2 + 13 D = {num_parameters}; two thirds of it is the MLP")
 # %% [markdown]
 # **2. Without positions.** Set `positions` of a new model to zero and train it. Can it reverse?
 
-# %% tags=["solution", "hide-cell"]
+# %% tags=["solution", "hide-cell", "numbers-vary"]
 torch.manual_seed(0)
 blind = Transformer(10, 12, embed_dim=64, num_heads=4, encoder_depth=1, decoder_depth=1, mlp_ratio=2.0)
 blind.positions.zero_()
@@ -480,7 +481,7 @@ print(f"loss with positions {losses[-1]:.2f}, without {blind_losses[-1]:.2f}")
 # **3. Longer sequences.** The model was trained on sequences of 8 digits. How many sequences of 9 digits does it
 # reverse?
 
-# %% tags=["solution", "hide-cell"]
+# %% tags=["solution", "hide-cell", "numbers-vary"]
 long, _, longer_target = batch(500, torch.Generator().manual_seed(3), length=9)
 written_long = model.decode_greedily(long, start_token=START, stop_token=STOP, max_tokens=10)
 written_long = F.pad(written_long, (0, 10 - written_long.shape[1]), value=STOP)

@@ -35,8 +35,12 @@ generator = torch.Generator().manual_seed(0)
 #
 # $$\mathrm{conv}(X)[q] = \sum_{h=1}^{9} X[q + D_h]\, W_h + b.$$
 #
-# The two are equal if head $h$ attends to **exactly one position**, $q + D_h$. A score that is quadratic in the
-# distance achieves this (Cordonnier, Loukas and Jaggi 2020):
+# Multi-head attention (notebook 3) adds one term for each of its heads:
+#
+# $$\mathrm{MHSA}(X)[q] = \sum_{h=1}^{9} \Big(\sum_k A_h[q, k]\, X[k]\Big)\, W_V^h W_O^h + b.$$
+#
+# The two are equal if $W_V^h W_O^h = W_h$ and head $h$ attends to **exactly one position**, $k = q + D_h$. A score that
+# is quadratic in the distance achieves this (Cordonnier, Loukas and Jaggi 2020):
 #
 # $$A_h[q, \cdot] = \mathrm{softmax}_k\big(-\alpha\, |k - q - D_h|^2\big).$$
 #
@@ -144,7 +148,7 @@ with torch.no_grad():
     for form in ("window", "quadratic"):
         print(form, f"{(conv2d_to_attention(layer, form=form)(small) - layer(small)).abs().max():.0e}")
 
-# %%
+# %% tags=["numbers-vary"]
 settings = {
     "name": "local",
     "protocol.budget": {"steps": STEPS},
@@ -227,7 +231,7 @@ def fit(layer, steps):
     return 1 - F.mse_loss(layer(images), targets).item() / targets.var().item()
 
 
-# %%
+# %% tags=["numbers-vary"]
 torch.manual_seed(0)
 convolution = nn.Conv2d(1, 1, 3, padding=1)
 released = ConvolutionalAttention(1, 1, 3, padding=1, released=True)
@@ -266,18 +270,17 @@ measured = vc.locality(experiment.folder, count=MEASURED, held_out=100, quiet=Tr
 layers = measured.frame()
 print(", ".join(layers.columns))
 
-# %%
+# %% tags=["numbers-vary"]
 measures = {"distance_ratio": "mean distance over uniform's", "r2_3": "share that a 3 x 3 convolution explains"}
 styles = assign_styles(layers["contender"])
 figure, axes = plt.subplots(1, 2, figsize=(8.5, 2.9), layout="constrained")
 for axis, (measure, title) in zip(axes, measures.items(), strict=True):
     for contender, rows_of_contender in layers.groupby("contender"):
         colour = styles[contender].colour
-        axis.plot(
-            rows_of_contender["layer"], rows_of_contender[f"{measure}_after"], "o-", color=colour, label=contender
-        )
-        axis.plot(rows_of_contender["layer"], rows_of_contender[f"{measure}_before"], ":", color=colour)
-    axis.set(xlabel="layer", title=title, xticks=range(4))
+        numbers = rows_of_contender["layer"] + 1
+        axis.plot(numbers, rows_of_contender[f"{measure}_after"], "o-", color=colour, label=contender)
+        axis.plot(numbers, rows_of_contender[f"{measure}_before"], ":", color=colour)
+    axis.set(xlabel="layer", title=title, xticks=range(1, 5))
     axis.legend(frameon=False, fontsize=8)
 
 # %% [markdown]

@@ -76,7 +76,7 @@ SEEDS = [0, 1]
 TEST_IMAGES = 500
 SIMULATIONS = 20_000
 
-# %%
+# %% tags=["numbers-vary"]
 settings = {
     "name": "regimes",
     "protocol.train_sizes": SIZES,
@@ -92,7 +92,7 @@ experiment = vc.train("quickstart", settings, quiet=True)
 cells = experiment.frame()
 cells.groupby(["steps", "train_size", "contender"])["accuracy"].mean().unstack().round(3)
 
-# %%
+# %% tags=["numbers-vary"]
 figure, axes = plt.subplots(1, 2, figsize=(8, 2.8), layout="constrained", sharey=True)
 axes[0].set_ylabel("test accuracy")
 for axis, contender in zip(axes, ("resnet", "vit"), strict=True):
@@ -111,7 +111,7 @@ for axis, contender in zip(axes, ("resnet", "vit"), strict=True):
 #
 # Two seeds are too few for a conclusion, and the answer states this:
 
-# %%
+# %% tags=["words-vary"]
 print(experiment.answer)
 
 # %% [markdown]

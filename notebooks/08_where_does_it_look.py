@@ -65,7 +65,7 @@ STEPS = 200
 TRAIN_IMAGES, TEST_IMAGES = 1500, 300
 CHECKED = 64  # test images on which the maps are checked
 
-# %%
+# %% tags=["numbers-vary"]
 settings = {
     "name": "looks",
     "protocol.budget": {"steps": STEPS},
@@ -95,7 +95,7 @@ with torch.no_grad():
 # ViT reads the *mean* of the tokens, so its map is the mean of all rows, $\frac1N 1^\top R$. (With a class token, its
 # map would be the row of that token.)
 
-# %%
+# %% tags=["numbers-vary"]
 with torch.no_grad():
     _, weights = vit.network(pixels, return_attention=True)
 R = vc.attention_rollout(weights)  # (images, queries, keys)
@@ -159,7 +159,7 @@ maps = {
 }
 maps["grad_cam"] = grad_cam(resnet.network, pixels, predictions["resnet"])
 
-# %%
+# %% tags=["words-vary"]
 figure, axes = plt.subplots(4, 1 + len(maps), figsize=(7, 6.4), layout="constrained")
 figure.suptitle(f"ViT {accuracies['vit']:.0%}, ResNet {accuracies['resnet']:.0%} of the test images", fontsize=10)
 for number, row in enumerate(axes):
@@ -185,7 +185,7 @@ for axis in axes.flat:
 # other classes, so a map that explains the *class* must change. We print Spearman's correlation of the maps before
 # and after, averaged over images. A value of 1 means that nothing changed:
 
-# %%
+# %% tags=["numbers-vary"]
 vit_methods = ("rollout", "gradient_rollout", "relevance")
 stages = randomization_stages(vit.network, 3)
 for stage, parameters in stages.items():
@@ -208,7 +208,7 @@ for stage, parameters in stages.items():
 # nor the class. It may show what the tokens are made of, but it does not explain *why this class* was predicted. The
 # two gradient methods do change. The correlation that remains cannot come from the class either. One example:
 
-# %%
+# %% tags=["words-vary"]
 shuffled = with_shuffled_weights(vit.network, stages["head"])
 with torch.no_grad():
     shuffled_predictions = shuffled(pixels).argmax(1)
@@ -237,7 +237,7 @@ for axis in axes:
 # image. By hand for one map, where removed patches get the mean colour:
 
 
-# %%
+# %% tags=["numbers-vary"]
 def deletion(network, image, importance, label, counts):
     order = importance.flatten().argsort(descending=True)
     mean, curve = image.mean(dim=(1, 2), keepdim=True), []
@@ -261,7 +261,7 @@ print(
 # Now for all images, with two baselines that a map has to beat: a **random** map, and the **centre**, a bell curve
 # over the middle of the image. Neither uses the network.
 
-# %%
+# %% tags=["numbers-vary"]
 compared_maps = {name: maps[name] for name in vit_methods}
 compared_maps |= {name: saliency_maps(vit.network, pixels, name) for name in ("random", "centre")}
 share = torch.linspace(0, 1, 17)
@@ -286,7 +286,7 @@ for name, (deleted, inserted) in areas.items():
 #
 # `vc.inspect` computes all this for image files or test images, for one or several networks, and writes a report:
 
-# %%
+# %% tags=["numbers-vary"]
 cell = next(experiment.folder.glob("cells/vit-*"))
 inspected = vc.inspect(cell, count=8, methods=vit_methods, quiet=True)
 inspected.frame().round(3)
@@ -297,7 +297,7 @@ inspected.frame().round(3)
 # The images are synthetic, so the position of each object is known. **Pointing game:** is the largest value of the
 # map on the object? Chance level is the object's share of the image.
 
-# %%
+# %% tags=["numbers-vary"]
 masks = test.masks[:CHECKED].bool()
 ties = torch.randn(CHECKED, 32, 32, generator=torch.Generator().manual_seed(0))
 for name, method_maps in {**compared_maps, "grad_cam (ResNet)": maps["grad_cam"]}.items():
@@ -328,7 +328,7 @@ print(
 # **2. A common bug.** Published code takes the *maximum* over heads and then divides by `matrix.sum(-1)` without
 # `keepdim=True`. By what is each entry divided? How large do the row sums become?
 
-# %% tags=["solution", "hide-cell"]
+# %% tags=["solution", "hide-cell", "numbers-vary"]
 strongest = weights[0][0].detach().amax(dim=0)  # one image: (queries, keys); each row sums to more than 1
 buggy = strongest / strongest.sum(-1)  # broadcast along rows: column j is divided by the sum of row j
 print(f"row sums from {buggy.sum(-1).min():.2f} to {buggy.sum(-1).max():.2f}")
@@ -350,7 +350,7 @@ print(torch.allclose(rolled, 0.5**L * torch.eye(N) + (1 - 0.5**L) * U, atol=1e-6
 # **4. Two classes, two maps.** Plot the relevance map of one image for the class that the ViT predicts and for its
 # second choice. How similar are the two maps, over all images?
 
-# %% tags=["solution", "hide-cell"]
+# %% tags=["solution", "hide-cell", "words-vary"]
 second = logits.detach().topk(2).indices[:, 1]
 second_maps = saliency_maps(vit.network, pixels, "relevance", classes=second)
 print(f"correlation {rank_correlation(maps['relevance'], second_maps).mean():.2f}")
@@ -366,7 +366,7 @@ for axis, class_maps, classes in zip(axes, (maps["relevance"], second_maps), (pr
 # deletion test. What does its score show?
 
 
-# %% tags=["solution", "hide-cell"]
+# %% tags=["solution", "hide-cell", "numbers-vary"]
 def contrast(request):
     patches = request.images.unfold(2, 4, 4).unfold(3, 4, 4)  # (batch, channels, 8, 8, 4, 4)
     return patches.std(dim=(-2, -1)).mean(dim=1)

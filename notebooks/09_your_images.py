@@ -92,7 +92,7 @@ print(vc.audit(data="photos", output="audit", quiet=True))
 # keep them small: two sizes, three seeds, few steps. We also remove the two pretrained networks, which would be
 # downloaded. Each seed uses a different fifth of each class as test images.
 
-# %%
+# %% tags=["numbers-vary"]
 tiny = {
     "data.root": "photos",
     "data.folder.image_size": 32,
@@ -108,7 +108,7 @@ no_downloads = {"contenders.vit_pretrained": None, "contenders.cnn_pretrained": 
 experiment = vc.train("decide", {**tiny, **no_downloads}, quiet=True)
 experiment.frame().groupby(["contender", "train_size"])["accuracy"].agg(["mean", "min", "max"]).round(3)
 
-# %%
+# %% tags=["words-vary"]
 print(experiment.answer)
 
 # %% [markdown]
@@ -122,7 +122,7 @@ print(experiment.answer)
 # (passed as arrays with `data=`). Then we freeze them and train only a new head for our four classes: `finetune:
 # head`, a linear probe.
 
-# %%
+# %% tags=["numbers-vary"]
 source = render_objects(PRETRAIN_IMAGES, seed=6).images
 is_pretraining = np.array([source.class_names[label] not in CLASSES for label in source.labels])
 names = np.array(source.class_names)[source.labels.numpy()]
@@ -140,7 +140,7 @@ pretrained = vc.train(
 )
 print(pretrained.frame().set_index("contender")["accuracy"].round(3).to_dict(), "on the six other shapes")
 
-# %%
+# %% tags=["numbers-vary"]
 probes = {
     f"contenders.{name}_probe": {
         "model": model,
@@ -160,7 +160,7 @@ extended.frame().groupby(["contender", "train_size"])["accuracy"].agg(["mean", "
 # features that are computed once, so it costs very little. It helps more if the pretraining images are similar to
 # yours. The figure shows all four:
 
-# %%
+# %% tags=["numbers-vary"]
 extended.plot()
 
 # %% [markdown]
@@ -171,7 +171,7 @@ extended.plot()
 # threshold come from the validation images, so they are imprecise if those are few. We use the ResNet with pretrained
 # weights.
 
-# %%
+# %% tags=["words-vary"]
 new = Path("new")
 new.mkdir()
 unseen = render_objects(200, seed=7, image_size=64).images
@@ -192,7 +192,7 @@ answers.frame()[["image", "predicted", "probability", "is_out_of_distribution"]]
 # Where does the ViT look? Check its accuracy above first: the map of a network that guesses explains a guess.
 # Notebook 8 has the checks.
 
-# %%
+# %% tags=["words-vary"]
 vit = vc.load(extended.folder, "vit_probe")
 picture = sorted(new.glob("*.png"))[0]
 vit.explain(picture, method="relevance")
@@ -231,7 +231,7 @@ for path in (photos / "heart").glob("again_*.png"):
 # **2. Probe or fine-tune?** Train the ViT from the same weights with `finetune: full`, and compare it with the probe
 # at the largest size. What must be equal for a fair comparison, and what differs here?
 
-# %% tags=["solution", "hide-cell"]
+# %% tags=["solution", "hide-cell", "numbers-vary"]
 tuned = {key: value for key, value in probes["contenders.vit_probe"].items() if key != "finetune"}
 alone = {"name": "tuned", "contenders.vit": None, "contenders.resnet": None, "protocol.train_sizes": ["all"]}
 full = vc.train("decide", {**tiny, **no_downloads, **alone, "contenders.vit_tuned": tuned}, quiet=True).frame()
@@ -244,7 +244,7 @@ print(f"accuracy: linear probe {largest['accuracy'].mean():.3f}, fully fine-tune
 # **3. What is out of distribution?** Blend a new heart with noise, from 0 to 100 %. At which share is it flagged, and
 # at which share does the predicted class change?
 
-# %% tags=["solution", "hide-cell"]
+# %% tags=["solution", "hide-cell", "words-vary"]
 clean, noise = (np.asarray(Image.open(path), dtype=float) for path in (picture, new / "noise.png"))
 blended = [((1 - share) * clean + share * noise).astype(np.uint8) for share in np.linspace(0, 1, 5)]
 print(network.predict(np.stack(blended)).frame()[["predicted", "ood_score", "is_out_of_distribution"]])
@@ -252,7 +252,7 @@ print(network.predict(np.stack(blended)).frame()[["predicted", "ood_score", "is_
 # %% [markdown]
 # **4. Which mistakes?** Plot test images that this ResNet classifies wrongly.
 
-# %% tags=["solution", "hide-cell"]
+# %% tags=["solution", "hide-cell", "words-vary"]
 test = network.pool().test(network.run.seed)
 predicted = network.predict(test.images.permute(0, 2, 3, 1).numpy()).classes
 truth = [test.class_names[label] for label in test.labels]

@@ -2,6 +2,10 @@
 
 The source of a notebook is a script of cells in jupytext's percent format (``# %%`` and ``# %% [markdown]``). The executed
 notebook, with its output, is the ``.ipynb`` file next to it. ``--check`` runs nothing and lists the outdated notebooks.
+
+A slow test executes the notebooks again and compares the outputs with the committed ones. Tags of a cell say what it may
+not compare: "numbers-vary" for numbers that depend on training or on the speed of the machine, and "words-vary" if the
+words depend on them as well, such as predicted classes. Figures carry their words and colours in the PNG file.
 """
 
 import argparse
@@ -18,6 +22,8 @@ from nbclient import NotebookClient
 HERE = Path(__file__).parent
 #: Time limit of a cell in seconds, for a busy machine. A whole notebook takes at most 180 s on two idle cores.
 LIMIT = 900
+#: What the kernel runs first.
+BEFORE = "from benchmarks.figure_words import describe_saved_figures; describe_saved_figures()"
 
 
 def sources() -> list[Path]:
@@ -67,8 +73,11 @@ def execute(source: Path, folder: Path, parameters: Mapping[str, Any] | None = N
         index = next(i for i, cell in enumerate(notebook.cells) if "parameters" in cell.metadata.get("tags", []))
         values = "\n".join(f"{name} = {value!r}" for name, value in parameters.items())
         notebook.cells.insert(index + 1, nbformat.v4.new_code_cell(values))
-    resources = {"metadata": {"path": str(folder)}}
-    NotebookClient(notebook, timeout=LIMIT, resources=resources, coalesce_streams=True).execute()
+    options = {
+        "resources": {"metadata": {"path": str(folder)}},
+        "extra_arguments": [f"--IPKernelApp.exec_lines={BEFORE}"],
+    }
+    NotebookClient(notebook, timeout=LIMIT, coalesce_streams=True, **options).execute()
     notebook.metadata = build_notebook(source).metadata  # drops the version of the Python that ran it
     for cell in notebook.cells:
         cell.metadata.pop("execution", None)  # timestamps

@@ -16,7 +16,7 @@ def numbers_agree(shown: str, printed: str, *, relative: float = 1e-3, absolute:
     return abs(first - second) <= max(absolute, relative * abs(first), 1.001 * last_digit)
 
 
-def find_difference(shown: str, printed: str) -> str | None:
+def find_difference(shown: str, printed: str, **tolerance: float) -> str | None:
     """Describe the first difference between two texts, or return None. Runs of white space count as one space."""
     if (expected := NUMBER.sub("#", shown).split()) != (actual := NUMBER.sub("#", printed).split()):
         place = next(
@@ -25,6 +25,6 @@ def find_difference(shown: str, printed: str) -> str | None:
         )
         return f"expected {' '.join(expected[place : place + 8])!r}, printed {' '.join(actual[place : place + 8])!r}"
     for first, second in zip(NUMBER.findall(shown), NUMBER.findall(printed), strict=True):
-        if not numbers_agree(first, second):
+        if not numbers_agree(first, second, **tolerance):
             return f"expected {first}, printed {second}"
     return None

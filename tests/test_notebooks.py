@@ -1,9 +1,15 @@
 """Every notebook runs, and is committed with the output of its source."""
 
+import base64
+from collections import Counter
+
 import matplotlib.pyplot as plt
+import nbformat
 import pytest
 
 from notebooks.make import HERE, build_notebook, execute, is_current, sources
+from tests.pictures import find_figure_difference
+from tests.printed import NUMBER, find_difference
 from vit_vs_cnn.runs.record import read_result_table
 
 #: Values for the cell tagged "parameters": the smallest with which the claims of the notebook hold.
@@ -21,6 +27,17 @@ SMALL = {
         **{"PRETRAIN_IMAGES": 60, "PRETRAIN_STEPS": 1},
     },
 }
+#: Values with which outputs have the same form as with the committed ones: only training is shorter.
+SHORT = {
+    "04_transformer": SMALL["04_transformer"] | {"LENGTHS": (16, 20, 24, 28, 32)},
+    "05_vision_transformer": {"STEPS": 2},
+    "06_attention_is_convolution": {"STEPS": 2, "FIT_STEPS": 2},
+    "07_how_much_data": {"STEPS": [1, 2]},
+    "08_where_does_it_look": {"STEPS": 2, "CHECKED": 8},
+    "09_your_images": {"STEPS": 2, "PRETRAIN_IMAGES": 500, "PRETRAIN_STEPS": 2},
+}
+#: Smallest share of common words of two outputs whose words vary.
+MIN_COMMON_WORDS = 0.5
 #: Notebooks whose claims other tests cover.
 SLOW = {"05_vision_transformer", "06_attention_is_convolution", "07_how_much_data", "08_where_does_it_look"}
 #: Functions that write pages and figures, which other tests cover and which take half of the time.
@@ -56,12 +73,53 @@ def test_a_notebook_runs_on_small_numbers(source, tmp_path, monkeypatch, capfd):
     assert capfd.readouterr().err == ""
 
 
+def find_output_difference(shown, printed) -> str | None:
+    """Describe the first difference between the outputs of two executions of a cell, as far as its tags allow one."""
+    tags = shown.metadata.get("tags", [])
+    texts, figures = zip(*(_split_outputs(cell) for cell in (shown, printed)), strict=True)
+    if [kind for kind, _ in figures[0]] != [kind for kind, _ in figures[1]]:
+        return f"expected {[kind for kind, _ in figures[0]]}, printed {[kind for kind, _ in figures[1]]}"
+    if "words-vary" in tags:
+        counts = [Counter(NUMBER.sub("#", text).split()) for text in texts]
+        share = (counts[0] & counts[1]).total() / max(1, (counts[0] | counts[1]).total())
+        return None if share >= MIN_COMMON_WORDS or counts[0] == counts[1] else f"{share:.0%} of the words are common"
+    if "numbers-vary" in tags:
+        texts = [NUMBER.sub("#", text) for text in texts]
+    if difference := find_difference(*texts, relative=1e-2, absolute=1e-5):
+        return difference
+    pairs = zip(*(_images(of_cell) for of_cell in figures), strict=True)
+    return next(
+        filter(None, (find_figure_difference(*pair, numbers_vary="numbers-vary" in tags) for pair in pairs)), None
+    )
+
+
+def _split_outputs(cell) -> tuple[str, list]:
+    """Text of a cell's outputs, and kind and content of the others."""
+    data = [output.get("data", {}) for output in cell.outputs]
+    texts = [
+        output.get("text") or shown.get("text/plain", "") for output, shown in zip(cell.outputs, data, strict=True)
+    ]
+    return "\n".join(texts), [(kind, value) for shown in data for kind, value in shown.items() if kind != "text/plain"]
+
+
+def _images(outputs) -> list[bytes]:
+    return [base64.b64decode(value) for kind, value in outputs if kind == "image/png"]
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of Jupyter's internals
-def test_a_notebook_runs_in_a_kernel(source, tmp_path):
-    notebook = execute(source, tmp_path, SMALL.get(source.stem))
-    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
-    assert not any(output.output_type == "error" or output.get("name") == "stderr" for output in outputs)
+def test_the_outputs_of_a_notebook_are_those_of_its_source(source, tmp_path):
+    """Executed in a kernel with shorter training."""
+    short = SHORT.get(source.stem, {})
+    executed = {cell.id: cell for cell in execute(source, tmp_path, short).cells}
+    for shown in nbformat.read(source.with_suffix(".ipynb"), as_version=4).cells:
+        if shown.cell_type != "code":
+            continue
+        printed = executed[shown.id]
+        outputs = printed.outputs
+        assert not any(output.output_type == "error" or output.get("name") == "stderr" for output in outputs)
+        difference = find_output_difference(shown, printed)
+        assert difference is None, f"{shown.id}: {difference}; python -m notebooks.make {source.stem}"
 
 
 def test_a_notebook_matches_its_source_and_contains_no_local_path(source):
