@@ -82,11 +82,14 @@ def test_the_best_trial_is_the_recipe_of_the_grid(tuned):
             assert recipe.optimizer.lr == values["optimizer.lr"]
             assert recipe.label_smoothing == values["label_smoothing"]
         assert recipe == config.recipe(contender, 120)
+        assert recipe.augmentation is None  # no trial changed it
         assert recipe_source(recipe) is RecipeSource.SEARCHED
     for path in tuned.glob("tiny/cells/*/result.json"):
         result = read_result(path)
         assert result.recipe_source is RecipeSource.SEARCHED
         assert (result.tuning.trials, result.tuning.tuned_at) == (3, 120)
+        accuracies = [by_accuracy(t)[0] for t in read_table(tuned) if t["contender"] == result.contender]
+        assert result.tuning.trial_accuracies == pytest.approx(sorted(accuracies, reverse=True))
 
 
 def test_the_chosen_recipes_are_printed(tuned, capsys):
