@@ -16,6 +16,7 @@ from tests.results import changed
 from vit_vs_cnn.cli import main
 from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.runs.evaluation import Predictions
+from vit_vs_cnn.runs.experiment_data import ExperimentData
 from vit_vs_cnn.runs.networks import CHECKPOINT_KEY_TRAINING_HASHES, TrainingImageHashes
 from vit_vs_cnn.runs.result import read_result
 from vit_vs_cnn.runs.trained_network import open_network
@@ -309,7 +310,6 @@ def _origin(contents) -> dict:
 
 def _elsewhere(experiment: Path, tmp_path: Path, **objects) -> Path:
     """A copy of the run with other synthetic images in its config."""
-    from vit_vs_cnn.runs.experiment_data import ExperimentData
     from vit_vs_cnn.runs.run import read_run
 
     run_folder = _run_folder(experiment, "resnet-n120-s3")
@@ -335,7 +335,7 @@ def test_networks_with_different_test_images_are_refused(refused, experiment, tm
     assert "different test images" in refused(_run_folder(experiment, "vit-n120-s3"), other)
 
 
-def test_a_network_trained_on_the_test_images_is_refused(refused, experiment):
+def test_a_network_trained_on_the_test_images_is_refused(refused, experiment, monkeypatch, capsys):
     run_folder = _run_folder(experiment, "vit-n120-s3")
     hashes = open_network(run_folder).pool().test_hashes(0)
     training_hashes = TrainingImageHashes(hashes[:7]).to_dict()
@@ -344,6 +344,9 @@ def test_a_network_trained_on_the_test_images_is_refused(refused, experiment):
         lambda c: c["vit_vs_cnn"].update({CHECKPOINT_KEY_TRAINING_HASHES: training_hashes}),
     )
     assert "was trained on 7 of the 60 test images" in refused(run_folder)
+    monkeypatch.setattr(ExperimentData, "trainable_hashes", lambda *_: hashes)  # the data contain them twice
+    assert _compare(run_folder, "--parts", "differences", "--json") == 0
+    assert "was trained on 7 of the 60 test images" in capsys.readouterr().out
 
 
 def test_a_network_with_unknown_training_images_is_warned_of(experiment, capsys):

@@ -64,3 +64,11 @@ def test_calibration_error_with_ties_equals_a_hand_calculation():
     is_correct = torch.tensor([True, True, False, False, True, False, False])  # 0.9, one 0.5 and 0.8
     by_hand = (4 * abs(0.25 - 0.5) + 1 * abs(0 - 0.7) + 2 * abs(1 - 0.85)) / 7
     assert calibration_error(confidence, is_correct, bins=3) == pytest.approx(by_hand)
+
+
+def test_logits_are_divided_by_the_temperature():
+    logits = torch.randn(97, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    labels = torch.arange(97) % 5
+    found, expected = calibration_scores(logits, labels, 3.0, 11), calibration_scores(logits / 3, labels)
+    assert (found.ece, found.nll, found.brier) == pytest.approx((expected.ece, expected.nll, expected.brier))
+    assert (found.temperature, found.fitted_on) == (3.0, 11)

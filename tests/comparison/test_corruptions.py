@@ -54,6 +54,19 @@ def test_displacements_have_no_direction(name):
     assert abs(torch.corrcoef(torch.stack([shift.flatten() for shift in shifts]))[0, 1]) < 0.1
 
 
+def test_colours_change_as_defined():
+    images = torch.rand(3, 3, 37, 41, generator=torch.Generator().manual_seed(0))
+    less, grey, dark = (
+        CORRUPTIONS[name][0](part, 0.25, torch.Generator())
+        for name, part in (("contrast", images), ("saturate", images), ("saturate", images[:, :1]))
+    )
+    torch.testing.assert_close(less.mean((2, 3)), images.mean((2, 3)))
+    torch.testing.assert_close(less.std((2, 3)), 0.25 * images.std((2, 3)))
+    torch.testing.assert_close(grey.mean(1), images.mean(1))
+    torch.testing.assert_close(grey.std(1), 0.25 * images.std(1))
+    torch.testing.assert_close(dark, 0.55 * images[:, :1])
+
+
 def test_fog_is_light_grey_to_white():
     foggy = corrupt(torch.zeros(3, 3, 32, 32, dtype=torch.uint8), "fog", 5).float() / 255 / 0.62
     assert foggy.amin((1, 2, 3)).tolist() == pytest.approx([0.6] * 3, abs=0.01)

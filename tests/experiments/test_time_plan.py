@@ -17,6 +17,7 @@ from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments.time_plan import (
     GridPlan,
     GridTimeModel,
+    best_grid,
     candidate_grids,
     choose_grid,
     plan_for_time,
@@ -124,6 +125,16 @@ def test_parallel_runs_shorten_the_plan(pool, monkeypatch, cores, workers, seeds
         for one in (experiment, replace(experiment, executor=executor))
     )
     assert parallel - 12 == pytest.approx(alone / at_a_time)  # 12 seconds until the processes have read the images
+
+
+def test_the_cheapest_plan_with_a_conclusion_may_overrun_the_minutes():
+    (small, medium, large), one_seed = (
+        [GridPlan((100, 200), seeds, (10,), seconds=float(seconds)) for seeds, seconds in plans]
+        for plans in ([((0, 1, 2), 70), ((0, 1, 2, 3), 72), ((0, 1, 2), 76)], [((0,), 50)])
+    )
+    assert best_grid([large, medium, small, *one_seed], 1.0) == small
+    assert best_grid([large, *one_seed], 1.0) == one_seed[0]
+    assert best_grid([large, *one_seed], 0.5) is None
 
 
 def test_too_few_minutes_are_refused_with_the_minutes_needed(pool):

@@ -2,6 +2,7 @@
 
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,9 +14,10 @@ from vit_vs_cnn import cli
 from vit_vs_cnn.cli import main
 from vit_vs_cnn.config.experiment import experiment_from_dict, read_config
 from vit_vs_cnn.config.recipes import recipe_source
-from vit_vs_cnn.config.schema import RecipeSource
+from vit_vs_cnn.config.schema import Contender, RecipeSource
+from vit_vs_cnn.data.options import Augmentation
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.experiments.tuning import count_splits, restrict_space
+from vit_vs_cnn.experiments.tuning import _with_sampled, count_splits, restrict_space
 from vit_vs_cnn.reporting.experiment_page import write_experiment_page
 from vit_vs_cnn.reporting.findings import read_findings
 from vit_vs_cnn.runs.result import ScoredOn, read_result
@@ -82,11 +84,22 @@ def test_the_best_trial_is_the_recipe_of_the_grid(tuned):
             assert recipe.optimizer.lr == values["optimizer.lr"]
             assert recipe.label_smoothing == values["label_smoothing"]
         assert recipe == config.recipe(contender, 120)
+        assert recipe.augmentation is None  # no trial changed it
         assert recipe_source(recipe) is RecipeSource.SEARCHED
     for path in tuned.glob("tiny/cells/*/result.json"):
         result = read_result(path)
         assert result.recipe_source is RecipeSource.SEARCHED
         assert (result.tuning.trials, result.tuning.tuned_at) == (3, 120)
+        accuracies = [by_accuracy(t)[0] for t in read_table(tuned) if t["contender"] == result.contender]
+        assert result.tuning.trial_accuracies == pytest.approx(sorted(accuracies, reverse=True))
+
+
+def test_a_sampled_augmentation_changes_one_setting_of_the_shared_or_own_one():
+    shared, own = Augmentation(flip=False), Augmentation(crop_padding=3)
+    contender = Contender(model={"name": "vit_nano"})
+    for augmentation, expected in ((None, shared), (own, own)):
+        sampled = _with_sampled(replace(contender, augmentation=augmentation), {"augmentation.mixup": 0.3}, shared)
+        assert sampled.augmentation == replace(expected, mixup=0.3)
 
 
 def test_the_chosen_recipes_are_printed(tuned, capsys):

@@ -76,9 +76,11 @@ def test_single_model_has_its_interval_and_no_recommendation():
 
 
 def test_the_heading_counts_all_models_and_calls_user_data_your_images():
-    results = seeded({"vit": {7: 0.5}, "resnet": {7: 0.7}, "mine": {7: 0.3}}, source="folder", start_kind="unknown")
+    table = {"vit": {7: 0.5}, "resnet": {7: 0.7}, "mine": {7: 0.3, 11: 0.4}}
+    results = seeded(table, source="folder", start_kind="unknown")
     found = write_answer(analyze(results))
     assert has(found.heading, "resnet", "vit", "your images", "2 of 3 models") and "mine" not in found.heading
+    assert [row[0] for row in found.rows] == ["7"]  # the shown models have no runs with 11 images
 
 
 def test_second_analysis_has_a_99_percent_interval():
@@ -99,6 +101,10 @@ def test_second_analysis_has_a_99_percent_interval():
         (
             budget_grid(FOUR_TIMES, macs={"resnet": 400, "vit": 100}),
             ("train the ResNet", "equal compute", "the ViT is better"),
+        ),
+        (
+            budget_grid(FOUR_TIMES | {("resnet", 100): 0.6}, macs={"resnet": 400, "vit": 100}),
+            ("train the ResNet", "equal compute", "not shown to be better"),
         ),
         (
             seeded({"resnet": {7: 0.6}, "vit": {7: 0.6}}, seeds=10, images=10**6, spread=0.0005),

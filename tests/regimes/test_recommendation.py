@@ -32,6 +32,11 @@ def test_significantly_better_model_is_recommended():
     assert (found.seeds_needed, found.images_needed) == (None, None)
 
 
+def test_without_any_comparison_the_best_model_at_the_largest_size_is_named():
+    found = advice(seeded({"resnet": {7: 0.9, 11: 0.5}, "vit": {13: 0.6}}))
+    assert (found.kind, found.best, found.rival) == (RecommendationKind.ONE_MODEL, "vit", None)
+
+
 @pytest.mark.parametrize(
     ("resnet", "macs", "kind"),
     [

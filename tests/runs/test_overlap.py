@@ -92,6 +92,8 @@ def test_images_that_the_new_run_may_train_on_do_not_count_as_overlap():
     scored, own = np.array([1, 2, 3], dtype=np.uint64), np.array([3, 4], dtype=np.uint64)
     assert TrainingImageHashes(scored).count_in(scored) == 3
     assert TrainingImageHashes(scored).count_in(scored, except_for=own) == 2
+    assert (TrainingImageHashes(scored) | TrainingImageHashes(own)).is_whole
+    assert not (TrainingImageHashes(scored) | UNKNOWN_TRAINING_IMAGES).is_whole
     assert np.array_equal(
         read_training_hashes({CHECKPOINT_KEY_TRAINING_HASHES: TrainingImageHashes(scored).to_dict()}).hashes, scored
     )

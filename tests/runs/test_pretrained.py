@@ -17,7 +17,13 @@ from vit_vs_cnn.regimes.analysis import analyze
 from vit_vs_cnn.runs.experiment_data import ExperimentData
 from vit_vs_cnn.runs.networks import convert_for_timm, read_weights
 from vit_vs_cnn.runs.preparation import grid, prepare_network
-from vit_vs_cnn.runs.pretrained import PretrainedWeights, drop_missing_weights, fit_weights, read_pretrained
+from vit_vs_cnn.runs.pretrained import (
+    PretrainedWeights,
+    drop_missing_weights,
+    fit_weights,
+    head_weight_names,
+    read_pretrained,
+)
 from vit_vs_cnn.runs.trained_network import open_network
 
 #: A small model of every family, and its image size.
@@ -95,6 +101,16 @@ def test_torchvisions_weights_are_loaded_except_for_the_head():
     fit_weights(network, PretrainedWeights("it", "torchvision", given.state_dict()), num_classes=7)
     assert torch.equal(network.layer4[1].conv2.weight, given.layer4[1].conv2.weight)
     assert network.fc.weight.shape == (7, 512)
+
+
+def test_the_head_is_what_timm_declares_or_the_linear_layer_with_the_logits():
+    small = {"embed_dim": 24, "depth": 1, "num_heads": 2, "num_classes": 7, "img_size": 32}
+    distilled = timm.create_model("deit_tiny_distilled_patch16_224", **small)
+    heads = {"head.weight", "head.bias", "head_dist.weight", "head_dist.bias"}
+    assert head_weight_names(distilled, 7, "weights") == heads
+    assert head_weight_names(torchvision.models.resnet18(), 1000, "weights") == {"fc.weight", "fc.bias"}
+    with pytest.raises(InputError, match="weights: ResNet has no linear head of 7 classes to replace"):
+        head_weight_names(torchvision.models.resnet18(), 7, "weights")
 
 
 def test_a_weight_of_the_wrong_shape_is_named():
