@@ -55,6 +55,7 @@ nitpick_ignore_regex = [(r"py:.*", r"(?!vit_vs_cnn\b).*")]  # of other libraries
 #: Names of types alone: unions, variables, dictionaries of options, the base of a class that is documented.
 ONLY_NAMES = (
     *("attention.functional.AttentionOptions", "attention.windows.sliding.WindowOptions"),
+    "attention.windows.blocks.BlockOptions",
     "attention.convolution.head_fit.HeadFit",
     *(
         "data.decoding.InputImage",

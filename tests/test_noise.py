@@ -54,7 +54,7 @@ def _no_more_than_chance(report: Path) -> None:
     analysis = json.loads((report / "analysis.json").read_text())
     for point in analysis["accuracies"]:
         assert point["accuracy"]["low"] < 0.5 < point["accuracy"]["high"]
-    assert {one["conclusion"] for one in analysis["comparisons"]} == {"not enough evidence"}
+    assert {one["conclusion"] for one in analysis["comparisons"]} <= {"not enough evidence", "no conclusion"}
     lead = re.search(r'<div class="lead"><p>(.*?)</p>', (report / "index.html").read_text())
     assert lead is not None
     assert lead.group(1).startswith(("None, as no model is clearly better than", "Not enough evidence to prefer"))
@@ -81,7 +81,7 @@ def test_decide_on_noise_recommends_nothing(noise, capsys):
 def test_compare_shows_no_difference_on_noise(noise, capsys):
     assert main(["compare", str(noise / "runs" / "noise"), "--parts", "accuracy", "--json"]) == 0
     (pair,) = json.loads(capsys.readouterr().out)["accuracy"]["pairs"]
-    assert pair["conclusion"] == "not enough evidence"
+    assert pair["conclusion"] in ("not enough evidence", "no conclusion")
 
 
 def test_weights_trained_on_test_images_are_refused(noise, capsys):

@@ -505,7 +505,8 @@ def test_an_unwritable_cache_gives_a_one_line_error_and_leaves_no_file(root, opt
 
     classes(root)
     (tmp_path / "file").touch()
-    assert "--data.folder.cache names another" in message_of(open_folder(root, options(cache=tmp_path / "file")).train)
+    message = message_of(open_folder(root, options(cache=tmp_path / "file")).train)
+    assert "choose another folder with --data.folder.cache of train" in message
     monkeypatch.setattr(image_cache, "write_text", full)
     assert "No space left" in message_of(open_folder(root, options()).train)
     assert list((tmp_path / "cache").iterdir()) == []
