@@ -17,7 +17,7 @@ from vit_vs_cnn.config.experiment import Data, Experiment, experiment_from_dict,
 from vit_vs_cnn.config.reading import merge, override
 from vit_vs_cnn.console import open_console
 from vit_vs_cnn.errors import InputError, RunsFailed
-from vit_vs_cnn.process import preserve_process_state
+from vit_vs_cnn.process import preserve_process_state, quiet_lightning
 from vit_vs_cnn.strict_yaml import to_plain
 from vit_vs_cnn.workers import start_early
 
@@ -84,6 +84,7 @@ def train(
         from vit_vs_cnn.runs.experiment_folder import read_finished_results
         from vit_vs_cnn.workers.trainer import world_size
 
+    quiet_lightning()
     world_size(experiment)  # a missing device is found before the audit
     console = open_console(quiet=quiet)
     experiment, missing = _drop_missing_weights(experiment, console)
