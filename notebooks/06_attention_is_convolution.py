@@ -335,7 +335,7 @@ print(f"{(output - F.conv2d(image, kernel, bias, stride=2, padding=1)).abs().max
 # **4. How small can $\alpha$ be?** Convert the trained ResNet with `network_to_attention(..., form="quadratic",
 # sharpness=alpha)`. For which share of test images does the predicted class stay the same, at $\alpha$ = 8, 4, 2, 1?
 
-# %% tags=["solution", "hide-cell"]
+# %% tags=["solution", "hide-cell", "numbers-vary"]
 resnet = vc.load(cell)
 pixels = resnet.normalize(resnet.pool().test(resnet.run.seed).images[:100])
 with torch.no_grad():
