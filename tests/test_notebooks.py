@@ -27,14 +27,11 @@ SMALL = {
         **{"PRETRAIN_IMAGES": 60, "PRETRAIN_STEPS": 1},
     },
 }
-#: Values with which outputs have the same form as with the committed ones: only training is shorter.
+#: Values with which the outputs of these notebooks have the same form as the committed ones: only training is shorter.
+#: The others train networks, whose outputs vary in form, too: they run without an error.
 SHORT = {
+    **{name: {} for name in ("01_averaging", "02_scores", "03_heads_and_positions")},
     "04_transformer": SMALL["04_transformer"] | {"LENGTHS": (16, 20, 24, 28, 32)},
-    "05_vision_transformer": {"STEPS": 2},
-    "06_attention_is_convolution": {"STEPS": 2, "FIT_STEPS": 2},
-    "07_how_much_data": {"STEPS": [1, 2]},
-    "08_where_does_it_look": {"STEPS": 2, "CHECKED": 8},
-    "09_your_images": {"STEPS": 2, "PRETRAIN_IMAGES": 500, "PRETRAIN_STEPS": 2},
 }
 #: Smallest share of common words of two outputs whose words vary.
 MIN_COMMON_WORDS = 0.5
@@ -112,15 +109,15 @@ def _images(outputs) -> list[bytes]:
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of Jupyter's internals
 def test_the_outputs_of_a_notebook_are_those_of_its_source(source, tmp_path):
     """Executed in a kernel with shorter training."""
-    short = SHORT.get(source.stem, {})
-    executed = {cell.id: cell for cell in execute(source, tmp_path, short).cells}
+    short = SHORT.get(source.stem, SMALL.get(source.stem))
+    executed = {cell.id: cell for cell in execute(source, tmp_path, short).cells if "id" in cell}
     for shown in nbformat.read(source.with_suffix(".ipynb"), as_version=4).cells:
         if shown.cell_type != "code":
             continue
         printed = executed[shown.id]
         outputs = printed.outputs
         assert not any(output.output_type == "error" or output.get("name") == "stderr" for output in outputs)
-        difference = find_output_difference(shown, printed)
+        difference = find_output_difference(shown, printed) if source.stem in SHORT else None
         assert difference is None, f"{shown.id}: {difference}; python -m notebooks.make {source.stem}"
 
 
