@@ -165,7 +165,7 @@ def normal(output: str) -> str:
         r"(ResNet|ViT) +(ResNet|ViT) +\1 - \2, points": "one, the other, points",
         r"(?s)Recommendation: .*?(?=\n *More images:|$)": "Recommendation: one",
         r"(?s)\n *Warning: .*?(?=\n\n|$)": "",
-        r"significant|not enough evidence": "conclusion",
+        r"significant|not enough evidence|no conclusion": "conclusion",
         r"\s+": " ",
         r"0 minutes allow a conclusion and no trend; --minutes 0 allows both": ("0 minutes allow both"),
     }.items():
