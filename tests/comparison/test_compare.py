@@ -59,6 +59,7 @@ def test_rules_of_the_plan_are_used_if_all_seeds_are_known():
     def obstacle(experiment, *seeds):
         return experiment.find_analysis(seeds, None)[1].obstacle
 
+    assert not ExperimentComparisons(PLAN, 11).find_analysis((0, 1, 2), None)[1].is_primary  # only in its experiment
     assert "3 of the 4 planned seeds" in str(obstacle(ExperimentComparisons(plan, 7), 0, 1, 2))
     assert obstacle(ExperimentComparisons(plan, 7), None) is None
     assert obstacle(ExperimentComparisons(), 0, 1, 2) is None

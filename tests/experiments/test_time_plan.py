@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from lightning.fabric import Fabric
 from rich.console import Console
 
 from tests.experiments.tiny import tiny_config
@@ -153,10 +154,15 @@ def test_settings_given_by_the_user_are_kept(pool):
     assert (grid.seeds, grid.train_sizes, grid.steps) == ((5, 7), (60, 1300), (100,))
 
 
-def test_a_step_of_every_model_is_timed(tmp_path):
+def test_a_step_of_every_model_is_timed_with_its_backward_pass(tmp_path, monkeypatch):
+    losses, backward = [], Fabric.backward
+    monkeypatch.setattr(Fabric, "backward", lambda fabric, loss: (losses.append(loss), backward(fabric, loss)))
     experiment = experiment_from_dict(_values(tmp_path))
     images = ExperimentData(experiment.data)
-    assert all(0 < seconds_per_step(experiment, name, images) < math.inf for name in experiment.contenders)
+    for name in experiment.contenders:
+        assert 0 < seconds_per_step(experiment, name, images) < math.inf
+        assert len(losses) > 1
+        losses.clear()
 
 
 @pytest.mark.parametrize(

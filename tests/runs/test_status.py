@@ -1,11 +1,13 @@
 """The status of an experiment is read from its folders, during and after its runs."""
 
+import io
 import json
 from pathlib import Path
 
 import pytest
 import yaml
 from filelock import FileLock
+from rich.console import Console
 
 from tests.experiments.tiny import run_quietly, tiny_config, tiny_experiment
 from tests.results import make_result
@@ -15,7 +17,7 @@ from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.runs.experiment_folder import read_finished_results, select_results
 from vit_vs_cnn.runs.result import RunState
 from vit_vs_cnn.runs.run import read_run
-from vit_vs_cnn.runs.status import RunStatus, read_status, seconds_left, status_line
+from vit_vs_cnn.runs.status import LiveStatus, RunStatus, read_status, seconds_left, status_line
 
 STEPS = Budget(steps=23)
 NAMES = [f"{contender}-n{size}-s0-0123456789" for size in (50, 100) for contender in ("vit", "resnet")]
@@ -65,6 +67,17 @@ def test_a_run_is_running_while_its_lock_is_held(folder):
         assert (running.step, running.steps_per_second) == (11, 0.5)
     left = read_status(folder).runs[2]
     assert (left.state, left.step) == ("waiting", 11)
+
+
+def test_a_line_is_printed_for_each_run_that_ends_during_the_block(folder):
+    output = io.StringIO()
+    view = LiveStatus(folder, Console(file=output, width=200))
+    with view.shown():
+        result = make_result(run=NAMES[2], train_size=100, steps=23, train_seconds=60.0)
+        (folder / "cells" / NAMES[2] / "result.json").write_text(result.to_json())
+    before, line = output.getvalue().splitlines()
+    assert before == "1 of 4 runs finished before"
+    assert line.startswith("vit-n100-s0  50.0 % in 60 s  (2 of 4 done, 1 failed, 1 waiting")
 
 
 def test_the_command_prints_a_table_or_json(folder, capsys):

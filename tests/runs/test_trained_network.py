@@ -45,6 +45,8 @@ def test_a_timm_model_gets_classes_and_image_shape_from_another_network(trained_
     assert [len(one.warnings) for one in (untrained, loaded)] == [1, 0]
     assert loaded.class_names == like.class_names
     assert len(loaded.predict(torch.zeros(3, 3, 32, 32, dtype=torch.uint8))) == 3
+    assert untrained.about.mean == pytest.approx(untrained.network.pretrained_cfg["mean"])
+    assert untrained.about.std == pytest.approx(untrained.network.pretrained_cfg["std"])
     assert open_network("timm/resnet10t", classes_from=like.pool().test(like.run.seed)).image_shape == (3, 32, 32)
     with pytest.raises(InputError, match="timm/resnet10t: its classes and image size are not known"):
         open_network("timm/resnet10t")
