@@ -13,7 +13,7 @@ from rich.console import Console
 
 from tests.experiments.tiny import tiny_config
 from tests.results import make_result
-from vit_vs_cnn.config.experiment import Executor, Experiment, Protocol, experiment_from_dict
+from vit_vs_cnn.config.experiment import Budget, Executor, Experiment, Protocol, experiment_from_dict
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments.time_plan import (
     GridPlan,
@@ -92,6 +92,14 @@ def test_the_plan_names_the_answers_that_it_allows(pool, monkeypatch, tmp_path, 
     assert re.search(f"These runs allow {answers}", text.rstrip())
     assert (len(experiment.protocol.seeds) >= 3) == ("no conclusion" not in answers)
     assert (len(experiment.protocol.train_sizes) >= 4) == ("no trend" not in answers)
+
+
+def test_a_plan_keeps_several_budgets(pool, monkeypatch, tmp_path):
+    several = _experiment(tmp_path, minutes=20.0)
+    several = replace(several, protocol=replace(several.protocol, budget=Budget(steps=[50, 100])))
+    planned, _ = _plan_output(monkeypatch, several, pool)
+    shorter, longer = planned.protocol.budget.amounts
+    assert longer == 2 * shorter
 
 
 def test_with_too_few_test_images_no_answer_is_promised(monkeypatch, tmp_path):
