@@ -165,9 +165,10 @@ def list_mutants(path: str, source: str) -> list[Mutant]:
     def add(node: Any, new: str, scope: tuple[str, ...], statement: Any, function: Any) -> None:
         first = statement.body[0].lineno if hasattr(statement, "body") else statement.end_lineno + 1
         lines = range(statement.lineno, max(first, statement.lineno + 1))
-        if isinstance(statement, ast.FunctionDef):  # a default
-            lines = range(first, statement.end_lineno + 1)
-        in_function = function or isinstance(statement, ast.FunctionDef)
+        is_default = isinstance(statement, ast.FunctionDef)
+        if is_default:
+            lines = range(first, (statement.end_lineno or first) + 1)
+        in_function = function or is_default
         assigned = frozenset() if in_function else assigned_names(statement)
         start, end = offset(node.lineno, node.col_offset), offset(node.end_lineno, node.end_col_offset)
         change = ".".join(scope), source[start:end], new if isinstance(node, ast.stmt) else f"({new})"

@@ -148,6 +148,11 @@ def test_a_checkpoint_without_its_run_folder_is_compared_with_a_warning(trained_
     result = json.loads(capsys.readouterr().out)
     assert [n["group"] for n in result["networks"]] == ["vit (mine)", "resnet"]
     assert any("may not have finished" in w for w in result["warnings"])
+    assert not any("before its budget" in w for w in result["warnings"])
+    path = _run_folder(tmp_path / "safe", "resnet-n120-s4") / "result.json"
+    path.write_text(changed(read_result(path), planned_steps=3).to_json())
+    assert _compare(path.parent, "--parts", "differences", "--json") == 0
+    assert "ended after 2 of 3 steps, before its budget" in capsys.readouterr().out
 
 
 def test_timm_models_are_compared_with_and_without_weights(experiment, tmp_path, capsys):

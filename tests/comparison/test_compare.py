@@ -31,6 +31,10 @@ def test_a_network_whose_validation_images_were_used_can_be_tested(tmp_path):
     one = entry(tmp_path)
     assert one.trained.held_out.temperature is None  # a cached property, which vars() of a network contains
     assert predict_once(one).name == one.name
+    comparison, _ = compare_entries([one], [Part.CALIBRATION])
+    assert comparison.calibration is not None
+    ((scores,),) = comparison.calibration.values()  # none with a temperature
+    assert scores.temperature is None
 
 
 PLAN = AnalysisPlan((0, 1, 2), ("a", "b", "c"), (7, 11), 11, ("a", "b"), 1.0)

@@ -133,6 +133,10 @@ def test_a_diverged_trial_counts_and_is_neither_chosen_nor_repeated(tmp_path):
     run_quietly(experiment_from_dict(values))
     states = {json.loads(trial["values"]).get("optimizer.lr"): trial["state"] for trial in read_table(tmp_path)}
     assert states == {None: "complete", 0.1: "complete", 1e38: "diverged"}
+    assert {(trial["state"], trial["steps"]) for trial in read_table(tmp_path)} == {
+        ("complete", "6"),
+        ("diverged", "0"),
+    }
     chosen = experiment_from_dict(read_config(tmp_path / "tiny" / "tuned.yaml")).contenders["linear"]
     assert chosen.optimizer.lr < 1
     assert chosen.recipe.search.trials == 4

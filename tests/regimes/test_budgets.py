@@ -32,6 +32,8 @@ def test_several_budgets_are_named_and_the_longest_is_last():
     mixed = [r for r in FOUR_TIMES if (r.cost.steps == 100) == (r.seed == 0)]  # no run has two budgets
     assert BudgetResults(mixed).names == ("100 steps", "400 steps")
     assert BudgetResults(mixed).longest.seeds == (1, 2, 3, 4)
+    one_model = [r for r in mixed if r.contender == "resnet" or r.cost.steps == 400]
+    assert BudgetResults(one_model).names == ("100 steps", "400 steps")
 
 
 def test_gain_of_a_longer_budget_is_the_paired_difference_of_its_seeds():

@@ -185,6 +185,7 @@ def test_equal_steps_at_all_sizes_do_not_separate_images_from_epochs():
         "All sizes have the same steps (571 epochs with 7 images, 364 with 11): a curve that flattens may need more "
         "steps, not more images."
     )
+    assert caveats([r for r in results if r.train_size == 11]) == []
     probes = [changed(r, start_kind="linear probe", steps=r.train_size, run=f"probe-{r.run}") for r in results]
     assert caveats(probes) == []
     probes = [changed(r, contender=f"probe_{r.contender}") for r in probes]

@@ -17,7 +17,7 @@ from vit_vs_cnn.statistics.mean_distribution import (
     mean_over_seeds,
     numbers_needed,
 )
-from vit_vs_cnn.statistics.variance import SeedVariance
+from vit_vs_cnn.statistics.variance import SeedVariance, binomial_variance
 
 WIDE = (-1e9, 1e9)
 MANY_IMAGES = 10**15
@@ -132,6 +132,10 @@ def test_paired_difference_has_the_seed_part_of_the_t_test_and_the_covariance_of
     covariances = np.cov(changes, ddof=0)[~np.eye(4, dtype=bool)]
     assert found.image_error**2 == pytest.approx(covariances.mean() / 1009 + 1 / 1009**2)
     assert found.accuracies == (pytest.approx(first.mean()), pytest.approx(second.mean()))
+    for unknown in ((True, False), (False, True)):  # the predictions of one model: binomial variances
+        sides = [scores(0.6, 4) if known else without_predictions([0.6] * 4, 1009) for known in unknown]
+        variance = sum(binomial_variance(side.accuracy, 1009) for side in sides)
+        assert difference_over_seeds(*sides).image_error ** 2 == pytest.approx(variance)
 
 
 def test_unpaired_difference_has_a_seed_part_of_each_model():

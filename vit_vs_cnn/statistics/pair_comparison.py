@@ -282,8 +282,7 @@ def _adjust(p_values: Sequence[float], comparisons: Sequence[PairComparison], mi
 
 def _equivalence_p_value(comparison: PairComparison) -> float:
     """Twice the larger p-value of two one-sided tests."""
-    inside = comparison.margin - abs(comparison.distribution.mean)
-    return comparison.distribution.tail_probability(inside) if inside > 0 else 1.0
+    return comparison.distribution.tail_probability(comparison.margin - abs(comparison.distribution.mean))
 
 
 def _conclusion(comparison: PairComparison, p_value: float, equivalence_p_value: float) -> Conclusion:
