@@ -2,6 +2,7 @@
 
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -53,7 +54,8 @@ def test_the_state_of_a_run_is_read_from_its_folder(folder):
     assert [run.name for run in status.runs[:2]] == ["vit-n50-s0", "resnet-n50-s0"]
     assert status.runs[1].reason == "out of memory at step 4: no room"
     assert status.seconds_left is None  # no finished resnet shows its duration
-    assert status_line(status) == "1 of 4 done, 1 failed, 2 waiting; time left not known yet"
+    for seconds, text in ((None, "; time left not known yet"), (90.0, "; about 90 s left"), (0.5, "; finishing")):
+        assert status_line(replace(status, seconds_left=seconds)) == f"1 of 4 done, 1 failed, 2 waiting{text}"
 
 
 def test_a_run_is_running_while_its_lock_is_held(folder):
