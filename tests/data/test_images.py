@@ -8,6 +8,7 @@ from vit_vs_cnn.data.augmentation.augmenter import Augmentation
 from vit_vs_cnn.data.batches import TrainingBatches, TrainingData
 from vit_vs_cnn.data.image_cache import create_image_file
 from vit_vs_cnn.data.images import LabelledImages, LazySubset, concatenate
+from vit_vs_cnn.runs.evaluation import predict
 
 
 def _set(count: int, seed: int = 0) -> LabelledImages:
@@ -55,3 +56,30 @@ def test_images_larger_than_the_free_disk_are_refused_before_writing(tmp_path):
         create_image_file(tmp_path / "x.npy", (2**40, 3, 99, 99)),
     ):
         pass
+
+
+@pytest.mark.parametrize(
+    ("image_size", "size"), [((32, 32), 500), ((64, 64), 256), ((13, 40_000), 2), ((2048, 1031), 1)]
+)
+def test_batches_of_large_images_have_fewer_images(image_size, size):
+    pixels = torch.zeros(1, 3, 1, 1, dtype=torch.uint8).expand(1, 3, *image_size)
+    assert LabelledImages(pixels, torch.zeros(1, dtype=torch.int64), ("a",)).limit_batch(500) == size
+
+
+def test_a_network_predicts_large_images_in_small_batches():
+    sizes = []
+
+    class Network(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.ones(3, 2))
+
+        def forward(self, batch):
+            sizes.append(len(batch))
+            return batch.mean((2, 3)) @ self.weight
+
+    large = LabelledImages(
+        torch.zeros(7, 3, 512, 1024, dtype=torch.uint8), torch.zeros(7, dtype=torch.int64), ("a", "b")
+    )
+    assert len(predict(Network(), large, lambda images: images.float()).classes) == 7
+    assert sizes == [2, 2, 2, 1]

@@ -17,6 +17,7 @@ from jaxtyping import UInt8
 from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
+from vit_vs_cnn.data.images import MAX_BATCH_PIXELS
 from vit_vs_cnn.data.listing import ENDINGS, SUFFIXES
 from vit_vs_cnn.data.options import Resize, to_rows_and_cols
 from vit_vs_cnn.errors import InputError, one_line
@@ -256,8 +257,8 @@ def _resized(image: Image.Image, grid_size: tuple[int, int], resize: str) -> Ima
 
 
 INPUT_FORMS = "the path of an image or a folder, a PIL image, a uint8 array or tensor, or a list of these"
-#: Images that are decoded together, and their pixels, which make a batch of large images smaller.
-MAX_BATCH_IMAGES, MAX_BATCH_PIXELS = 256, 1 << 20
+#: Images that are decoded together, at most.
+MAX_BATCH_IMAGES = 256
 
 
 @dataclass(frozen=True, eq=False)

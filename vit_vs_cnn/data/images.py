@@ -16,8 +16,10 @@ from vit_vs_cnn.errors import InputError
 #: Label of an image of unknown class.
 UNKNOWN = -1
 #: Larger subsets are not copied but gathered batch by batch.
-MAX_COPIED_BYTES = 2**28
+MAX_COPIED_BYTES = 2**26
 _BATCH_IMAGES = 1000
+#: Pixels that are decoded or predicted together, so that batches of large images do not need more memory.
+MAX_BATCH_PIXELS = 2**20
 ImageBytes = UInt8[Tensor, "batch channels rows cols"]
 
 
@@ -84,6 +86,10 @@ class LabelledImages:
     def is_large(self) -> bool:
         """True if the pixels take more than ``MAX_COPIED_BYTES``."""
         return len(self) * math.prod(self.image_shape) > MAX_COPIED_BYTES
+
+    def limit_batch(self, size: int) -> int:
+        """The size of a batch, or as many images as have ``MAX_BATCH_PIXELS`` if those are fewer."""
+        return max(1, min(size, MAX_BATCH_PIXELS // math.prod(self.image_shape[1:])))
 
     def take(self, indices: Int64[Tensor, "chosen"]) -> UInt8[Tensor, "chosen channels rows cols"]:
         """A copy of the pixels of some images."""

@@ -118,7 +118,7 @@ def resize_for_comparison(batches: Iterable[Images]) -> Images:
 
 def find_blank_images(images: LabelledImages) -> Mask:
     """Mask of the images of one colour: all channels deviate by at most ``MAX_BLANK_DEVIATION``."""
-    planes = (batch.float().flatten(2) for batch in images.batches(_CHUNK) if len(batch))
+    planes = (batch.float().flatten(2) for batch in images.batches(images.limit_batch(_CHUNK)) if len(batch))
     masks = [part.std(2, correction=0).amax(1) <= MAX_BLANK_DEVIATION for part in planes]
     return torch.cat([torch.zeros(0, dtype=torch.bool), *masks])
 
@@ -145,9 +145,8 @@ def find_copies(
     copied = [indices for copies in by_pixels.values() for indices in copies.values()]
     exact += [(indices[0], copy) for indices in copied for copy in indices[1:]]
     indices = torch.tensor(sorted(itertools.chain(*firsts)), dtype=torch.int64)
-    near = near_duplicate_pairs(
-        resize_for_comparison(images.subset(indices).batches(_CHUNK)), report_progress=report_progress
-    )
+    compared = resize_for_comparison(images.take(part) for part in indices.split(images.limit_batch(_CHUNK)))
+    near = near_duplicate_pairs(compared, report_progress=report_progress)
     test, train = indices[near.test], indices[near.train]
     differ = torch.from_numpy(hashes[test.numpy()] != hashes[train.numpy()])
     same = torch.tensor(exact, dtype=torch.int64).reshape(-1, 2)

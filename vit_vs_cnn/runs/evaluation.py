@@ -182,6 +182,7 @@ def predict(
     """Predict images in evaluation mode, on the device of the network.
 
     Arguments:
+        batch_size: images of a batch; fewer if they are large (``LabelledImages.limit_batch``).
         classifier: the last linear layer of the network, to return its input as features.
 
     Raises:
@@ -189,7 +190,7 @@ def predict(
     """
     device = next(network.parameters()).device
     with evaluation_mode(network):
-        batches = (normalize(images.to(device)) for images in data.batches(batch_size))
+        batches = (normalize(images.to(device)) for images in data.batches(data.limit_batch(batch_size)))
         if classifier is None:
             results = [(network(images),) for images in batches]
         else:

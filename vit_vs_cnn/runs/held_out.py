@@ -257,7 +257,7 @@ def find_called_classifier(network: nn.Module, images: LabelledImages, normalize
     device = next(network.parameters()).device
     try:
         with torch.no_grad(), evaluation_mode(network):
-            logits_and_features(network, normalize(images.images[:1].to(device)), classifier)
+            logits_and_features(network, normalize(images.take(torch.tensor([0])).to(device)), classifier)
     except InputError:
         return None
     return classifier

@@ -83,7 +83,9 @@ def find_near_duplicates(
         test, subsets = pool.test(group[0].seed), {name: _subset(pool, result) for name, result in different.items()}
         used = torch.cat(list(subsets.values())).unique()
         parts = (test, pool.images.subset(used))
-        queries, others = (resize_for_comparison(p.batches()) if p.is_large else p.images for p in parts)
+        queries, others = (
+            resize_for_comparison(p.batches(p.limit_batch(500))) if p.is_large else p.images for p in parts
+        )
         near = near_duplicate_pairs(queries, others)
         train = used[near.train]
         for name, indices in subsets.items():

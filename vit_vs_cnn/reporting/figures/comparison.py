@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas
+import torch
 from matplotlib.figure import Figure
 
 from vit_vs_cnn.comparison.accuracy import ClassAccuracy
@@ -118,7 +119,7 @@ def examples_figure(
     for row, (kind, numbers) in enumerate(kinds.items()):
         in_row = axes[row * columns : (row + 1) * columns]
         for axis, number in zip(in_row, numbers, strict=False):
-            axis.imshow(as_rgb(test.images[number]))
+            axis.imshow(as_rgb(test.take(torch.tensor([number]))[0]))
             above, below = words[number]
             axis.set_title(above, fontsize=6.5, loc="left")
             axis.set_xlabel(below, fontsize=6.5, loc="left")
