@@ -16,10 +16,12 @@ import yaml
 from PIL import Image
 
 from tests.experiments.tiny import tiny_config
+from vit_vs_cnn import cli
 from vit_vs_cnn.api import load_experiment
 from vit_vs_cnn.cli import main
 from vit_vs_cnn.commands import COMMANDS, option_word
 from vit_vs_cnn.config.experiment import dotted_settings
+from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.runs.experiment_folder import read_finished_results
 
 
@@ -306,3 +308,16 @@ def test_the_report_of_an_unfinished_experiment_counts_missing_runs(finished, tm
     assert main(["report", str(tmp_path / "runs" / "tiny")]) == 0
     output = capsys.readouterr().out
     assert re.search(r"^note: Of \d+ runs 1 is not finished. The report contains the others.", output, re.MULTILINE)
+
+
+@pytest.mark.parametrize("error", [InputError, OSError, RuntimeError])
+def test_an_interrupt_ends_a_command_with_130_although_a_library_raises_another_error(error, monkeypatch, capsys):
+    def interrupt(*_: object) -> None:
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt:
+            raise error("cannot be imported") from None
+
+    monkeypatch.setattr(cli, "run", interrupt)
+    assert main(["tune"]) == 130
+    assert capsys.readouterr().err.startswith("stopped; run the same command again")

@@ -3,8 +3,10 @@
 import logging
 import os
 import random
+import signal
 import subprocess
 import sys
+import threading
 import warnings
 
 import jsonargparse._common
@@ -86,3 +88,23 @@ print(torch.initial_seed() == 7, torch.are_deterministic_algorithms_enabled(), n
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "False", "False"]
+
+
+def test_an_interrupt_is_recorded_although_a_library_replaces_it_by_another_error():
+    interrupted = threading.Event()
+    with pytest.raises(ImportError), process.record_interrupt(interrupted):
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt:
+            raise ImportError from None
+    assert interrupted.is_set() and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_an_ignored_interrupt_stays_ignored():
+    interrupted, previous = threading.Event(), signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with process.record_interrupt(interrupted):
+            signal.raise_signal(signal.SIGINT)
+    finally:
+        signal.signal(signal.SIGINT, previous)
+    assert not interrupted.is_set()

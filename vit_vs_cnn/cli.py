@@ -8,6 +8,7 @@ import json
 import os
 import platform
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Sequence
 from importlib import metadata
@@ -28,7 +29,7 @@ from vit_vs_cnn.errors import (
     one_line,
 )
 from vit_vs_cnn.files import CommandResult
-from vit_vs_cnn.process import keep_freed_memory
+from vit_vs_cnn.process import keep_freed_memory, record_interrupt
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -54,15 +55,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # names in other scripts are printed on any terminal
     gc.set_threshold(GARBAGE_THRESHOLD)
+    interrupted = threading.Event()
     try:
-        with one_line_warnings():
+        with record_interrupt(interrupted), one_line_warnings():
             run(words[0] if words else "--help", words[1:])
         sys.stdout.flush()
     except BrokenPipeError:  # the reader has closed the pipe, as head does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (Exception, KeyboardInterrupt) as error:
-        code, lines = describe_error(error, words)
+        is_replaced = interrupted.is_set() and not isinstance(error, Interrupted)
+        code, lines = describe_error(KeyboardInterrupt() if is_replaced else error, words)
         print("\n".join(lines), file=sys.stderr)
         return code
     return 0

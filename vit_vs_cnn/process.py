@@ -10,6 +10,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
+from types import FrameType
 from typing import Any
 
 #: What glibc's ``mallopt`` calls its thresholds, and the largest that it takes for blocks of their own: 32 MiB.
@@ -114,6 +115,29 @@ def on_termination(act: Callable[[], object]) -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, previous)
+
+
+@contextlib.contextmanager
+def record_interrupt(interrupted: threading.Event) -> Iterator[None]:
+    """Set an event if Ctrl-C arrives within the block, and raise KeyboardInterrupt as usual.
+
+    Libraries may raise another error in its place, such as ImportError if it arrives while they are imported. Where
+    Ctrl-C is ignored, as in a job of ``nohup``, it stays ignored.
+    """
+    previous = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or previous is not signal.default_int_handler:
+        yield
+        return
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        interrupted.set()
+        signal.default_int_handler(number, frame)
+
+    signal.signal(signal.SIGINT, handle)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, previous)
 
 
 @contextlib.contextmanager
