@@ -26,6 +26,37 @@ def test_each_level_changes_small_images_more_than_the_one_before(side):
         assert all(after > before for before, after in itertools.pairwise(distortions)), name
 
 
+#: Mean absolute change at each level, in grey values of 255. Another strength is another benchmark.
+CHANGES = {
+    "gaussian_noise": (8.146, 12.22, 16.29, 20.36, 28.51),
+    "shot_noise": (8.563, 12.36, 16.18, 20.18, 25.59),
+    "impulse_noise": (1.344, 2.598, 5.103, 8.932, 13.98),
+    "speckle_noise": (7.418, 11.13, 15.76, 21.33, 27.82),
+    "gaussian_blur": (5.129, 6.613, 7.888, 9.278, 10.7),
+    "defocus_blur": (5.705, 6.748, 7.928, 8.958, 10.14),
+    "glass_blur": (7.787, 8.451, 9.719, 10.96, 12.33),
+    "motion_blur": (5.193, 6.86, 8.104, 9.616, 11.16),
+    "zoom_blur": (6.159, 8.237, 9.807, 11.57, 13.91),
+    "fog": (17.69, 26.53, 35.37, 44.21, 54.82),
+    "brightness": (15.3, 30.6, 45.9, 63.75, 89.25),
+    "contrast": (5.529, 9.953, 13.27, 15.92, 18.14),
+    "saturate": (3.79, 6.316, 8.842, 10.74, 12.63),
+    "elastic": (6.513, 8.449, 10.23, 12.15, 13.91),
+    "pixelate": (4.537, 6.336, 7.151, 8.258, 9.641),
+    "jpeg": (6.881, 7.699, 8.401, 9.31, 10.94),
+}
+
+
+@pytest.mark.parametrize("name", CORRUPTIONS)
+def test_strengths_are_those_of_recorded_accuracies(name):
+    images = render_objects(11, seed=3, image_size=(48, 56)).images.images / 255
+    function, strengths = CORRUPTIONS[name]
+    random = [torch.Generator().manual_seed(0) for _ in strengths]
+    changes = [float((function(images, *one) - images).abs().mean()) for one in zip(strengths, random, strict=True)]
+    tolerance = 0.03 if name == "jpeg" else 0.002  # encoders differ
+    assert [255 * change for change in changes] == pytest.approx(CHANGES[name], rel=tolerance)
+
+
 #: Strengths at which nothing changes.
 NEUTRAL = dict.fromkeys(CORRUPTIONS, 0.0) | dict.fromkeys(("zoom_blur", "contrast", "saturate", "pixelate"), 1.0)
 NEUTRAL |= {"shot_noise": 1e12, "gaussian_blur": 0.01}

@@ -11,6 +11,7 @@ out.
 """
 
 import io
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -72,11 +73,10 @@ def gaussian_blur(images: Tensor, sigma: float, generator: Generator) -> Tensor:
 
 def defocus_blur(images: Tensor, units: float, generator: Generator) -> Tensor:
     """Mean over a disc with a soft edge, as of a lens out of focus."""
-    radius = units * _unit_length(images)
-    half = int(radius) + 1
-    offset = torch.arange(-half, half + 1).float()
+    edge = units * _unit_length(images) + 0.5
+    offset = torch.arange(-int(edge), int(edge) + 1).float()
     distance = torch.hypot(offset[:, None], offset)
-    return _filter(images, (radius + 0.5 - distance).clamp(0, 1))
+    return _filter(images, (edge - distance).clamp(0, 1))
 
 
 def glass_blur(images: Tensor, units: float, generator: Generator) -> Tensor:
@@ -91,7 +91,7 @@ def motion_blur(images: Tensor, units: float, generator: Generator) -> Tensor:
     length = units * _unit_length(images)
     angle = torch.pi * torch.rand(len(images), generator=generator)
     along = torch.linspace(-0.5, 0.5, 2 * int(length) + 3) * length
-    half = int(length / 2) + 1
+    half = math.ceil(length / 2)
     offset = torch.arange(-half, half + 1)
     ends = torch.stack([angle.sin(), angle.cos()])[..., None, None] * along[:, None]
     rows, cols = (1 - (offset - ends).abs()).clamp(min=0)
@@ -149,7 +149,7 @@ def pixelate(images: Tensor, share: float, generator: Generator) -> Tensor:
     """Replace blocks by their mean colour; ``share`` is the number of blocks along a side divided by the pixels."""
     means = []
     for size in images.shape[-2:]:  # the matrix that replaces each value by the mean of its block
-        block = (torch.arange(size) * max(1, round(size * share))) // size
+        block = torch.arange(size) * round(size * share) // size
         same = (block[:, None] == block).float()
         means.append(same / same.sum(1, keepdim=True))
     return means[0] @ images @ means[1]
