@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from tests.comparison.entries import entry
+from tests.comparison.entries import CLASSES, entry
 from tests.regimes.tables import seeded
 from vit_vs_cnn.comparison.accuracy import ExperimentComparisons
 from vit_vs_cnn.comparison.compare import Part, compare_entries
@@ -18,7 +18,9 @@ from vit_vs_cnn.statistics.pair_comparison import compare_models
 
 def test_corrupted_images_are_logged_with_the_accuracy_of_each_network(tmp_path):
     entries = [entry(tmp_path, seed=seed) for seed in (0, 1)]
-    comparison, _ = compare_entries(entries, [Part.CORRUPTIONS], count=10)
+    comparison, _ = compare_entries(entries, [Part.CORRUPTIONS, Part.SIMILARITY], seed=7, count=10, notes=["note"])
+    assert (comparison.images, comparison.similarity_images) == (53, 53)
+    assert (comparison.seed, comparison.notes, comparison.class_names) == (7, ["note"], list(CLASSES))
     logged = [one.values for one in entries[0].log.read()]
     own = comparison.corruptions.by_network
     assert [one["accuracy"] for one in logged] == [own["cnn-s0"], own["cnn-s1"]]

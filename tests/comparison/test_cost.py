@@ -4,6 +4,7 @@ import torch
 from torch import nn
 
 from tests.comparison.entries import entry
+from vit_vs_cnn.comparison import cost
 from vit_vs_cnn.comparison.cost import measure_cost, peak_bytes, time_in_turns
 
 
@@ -24,7 +25,8 @@ def test_peak_memory_is_measured_on_a_gpu_and_unknown_on_a_cpu():
         assert peak_bytes(network.cuda(), torch.zeros(7, 11, device="cuda")) >= 4 * 7 * (1009 + 23)
 
 
-def test_cost_has_parameters_macs_latency_and_throughput_of_every_network(tmp_path):
+def test_cost_has_parameters_macs_latency_and_throughput_of_every_network(tmp_path, monkeypatch):
+    monkeypatch.setattr(cost, "peak_bytes", lambda network, images: images.shape)
     networks = {
         name: entry(tmp_path, seed=seed, path=tmp_path / f"{name}.ckpt").trained for seed, name in enumerate("ab")
     }
@@ -35,5 +37,6 @@ def test_cost_has_parameters_macs_latency_and_throughput_of_every_network(tmp_pa
     assert one.macs == 16 * 24 * 5 * 27 + 8 * 12 * 11 * 45 + 77
     assert 0 < one.latency_p50 <= one.latency_p95
     assert list(one.throughput) == [1, 4]
+    assert one.peak_bytes == (32, 3, 16, 24)
     assert one.throughput[one.best_batch] == max(one.throughput.values())
     assert messages[0] == "latency of one image"

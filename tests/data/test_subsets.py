@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from vit_vs_cnn.data.subsets import (
+    assign_folds,
     grouped_folds,
     hold_out_groups,
     nested_order,
@@ -145,3 +146,13 @@ def test_a_class_of_two_groups_is_in_two_folds_if_possible():
     labels, groups = torch.tensor([0, 0, 1, 1, 0, 1, 2, 2]), torch.tensor([0, 0, 1, 1, 2, 2, 3, 3])
     found = grouped_folds(labels, groups, [2, 0, 1, 3], 2)
     assert found[labels == 0].unique().numel() == found[labels == 1].unique().numel() == 2
+
+
+@pytest.mark.parametrize(("fraction", "of_images", "of_groups"), [(0.9, 2, 2), (0.3, 3, 3), (0.2, 5, 5), (0.01, 13, 7)])
+def test_a_fold_is_the_fraction_but_there_are_two_and_at_most_one_for_each_image_or_group(
+    fraction, of_images, of_groups
+):
+    names, groups = [f"{number}.png" for number in range(13)], [f"{number % 7}" for number in range(13)]
+    for count, selected in ((of_images, None), (of_groups, groups)):
+        found = assign_folds(names, torch.arange(13) % 2, fraction=fraction, seed=3, groups=selected)
+        assert found.unique().tolist() == [*range(count)]

@@ -72,12 +72,12 @@ def _interleave(queues: list[np.ndarray], ties: list[int]) -> list[int]:
     """The queues merged by earliest deadline first, in exact integers."""
     total, span = sum(len(queue) for queue in queues), max(2 * len(queues) - 2, 2)
     waiting = [(0, place) for place in range(len(queues))]  # (position from which it may be placed, queue)
-    ready: list[tuple[int, int, int]] = []  # (position by which it must be placed, tie, queue)
+    ready: list[tuple[int, int, int]] = []  # (position before the last allowed one, tie, queue)
     counts_taken, order = [0] * len(queues), []
     for position in range(1, total + 1):
         while waiting and waiting[0][0] <= position:
             place = heapq.heappop(waiting)[1]
-            deadline = total * (counts_taken[place] * span + span - 1) // (len(queues[place]) * span) + 1
+            deadline = total * (counts_taken[place] * span + span - 1) // (len(queues[place]) * span)
             heapq.heappush(ready, (deadline, ties[place], place))
         place = heapq.heappop(ready)[2]
         order.append(int(queues[place][counts_taken[place]]))
