@@ -201,6 +201,10 @@ def test_too_few_seeds_are_stated_once():
     found = answer(seeded(BETTER, seeds=2))
     assert found.alerts == ()
     assert str(found).count("2 seeds were run") == 1 and "2 seeds were run" in found.recommendation
+    assert found.warnings == ()
+    partly = answer([r for r in seeded(BETTER, seeds=3) if (r.train_size, r.seed) != (500, 2)])
+    assert has(" ".join(partly.warnings), "fewer than 3 seeds with 500 images")
+    assert "seeds" not in partly.recommendation
 
 
 def test_planned_seeds_that_are_missing_are_finished_by_the_same_command():
@@ -223,6 +227,8 @@ def test_more_training_is_recommended_before_more_seeds_if_there_were_few_epochs
     assert "training had only 0.65 epochs" in found.recommendation and "--name longer-630" in found.recommendation
     assert "seeds in total" not in str(found) and str(found).count("0.65 epochs") == 1
     assert "longer first" not in str(answer([changed(r, images_processed=6560) for r in hardly]))
+    decided = answer(seeded({"vit": {1009: 0.40}, "resnet": {1009: 0.52}}, seeds=3, **few))
+    assert has(" ".join(decided.warnings), "only 0.65 epochs") and "longer first" not in decided.recommendation
 
 
 def test_hardly_trained_models_have_no_forecast_but_the_reason():

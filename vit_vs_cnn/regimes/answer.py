@@ -446,7 +446,7 @@ def _more_training(analysis: Analysis, shown: Sequence[ModelSummary]) -> str:
     sentences = [f"with {change}, {' and '.join(texts)}."]
     for result in analysis.interactions if analysis.seeds >= MIN_SEEDS_FOR_CONCLUSION else ():
         is_shown = {*result.models} == {*keys} and result.train_size == size
-        if is_shown and (result.adjusted_p_value or 0) < 0.05:
+        if is_shown and (p := result.adjusted_p_value) is not None and p < 0.05:
             difference = result.change if result.models[0] == keys[0] else -result.change
             sentences.append(
                 f"The difference changed by {100 * difference.value:+z.1f} points ({format_interval(difference)}) from "

@@ -58,9 +58,9 @@ def reason_not_forecast(
             f"with {point.train_size:,} images the accuracy is not clearly better than always predicting the most "
             "frequent class"
         )
-    epochs = min(run.epochs for run in runs)
-    if epochs < 1 and runs[0].start.start_kind is StartKind.SCRATCH:
-        return f"training had only {epochs:.2g} epochs with {point.train_size:,} images"
+    epochs = [run.epochs for run in runs if run.start.start_kind is StartKind.SCRATCH]
+    if epochs and min(epochs) < 1:
+        return f"training had only {min(epochs):.2g} epochs with {point.train_size:,} images"
     return None
 
 

@@ -72,9 +72,8 @@ def recommend(
         points: accuracies with the longest budget.
         chance: accuracy of always predicting the most frequent class; None if unknown.
     """
-    largest = max(
-        (comparison.train_size or 0 for comparison in comparisons), default=max(point.train_size for point in points)
-    )
+    sizes = [c.train_size for c in comparisons if c.train_size is not None] or [point.train_size for point in points]
+    largest = max(sizes)
     ranked = sorted((p for p in points if p.train_size == largest), key=lambda p: -p.accuracy.value)
     best = ranked[0].model
     comparison = _deciding_comparison(models, ranked, [c for c in comparisons if c.train_size == largest])

@@ -270,8 +270,7 @@ class ExperimentData:
             # Sizes are exact: if one side has too few images, the other one has more. A group may be used in part.
             is_validation = self._validation_groups(seed)
             others = candidates[~is_validation]
-            count = max(min(count, train_size - 1), train_size - len(others))
-            count = min(count, int(is_validation.sum()))
+            count = min(max(count, train_size - len(others)), int(is_validation.sum()))
             training = self._sample(others, train_size - count, seed)
             validation = self._sample(candidates[is_validation], count, seed)
         else:

@@ -95,7 +95,7 @@ class OutOfDistributionScore:
         contrast = log_contrast(training[0])
         covariance = contrast.T.cov(correction=0).reshape(contrast.shape[1], -1)
         precision = (covariance + _BLANK * torch.eye(len(covariance), dtype=torch.float64)).inverse()
-        features = F.normalize(training[1].float(), dim=1).half().cpu()
+        features = F.normalize(training[1].float()).half().cpu()
         unscaled = cls(features, contrast.mean(0), precision, (1.0, 1.0))
         scales = unscaled.distances(*training).quantile(1 - MAX_FALSE_ALARM_RATE, 0)
         if not (scales > 0).all():
@@ -111,7 +111,7 @@ class OutOfDistributionScore:
 
     def distances(self, images: Images, features: Float[Tensor, "images width"]) -> Float64[Tensor, "images 2"]:
         """The distances of features and of contrast, not scaled."""
-        units = F.normalize(features.float(), dim=1)
+        units = F.normalize(features.float())
         nearest = torch.cdist(units, self.features.to(units)).topk(
             min(NEIGHBOURS, len(self.features)), dim=1, largest=False
         )

@@ -46,7 +46,7 @@ def fit_logistic_regression(
     held_features, held_labels = held_out
     mean, std = features.mean(0, dtype=np.float64), features.std(0, dtype=np.float64)
     varies = std > np.maximum(1e-6 * np.abs(features).max(0), 1e-12)  # float32 rounds at 6e-8
-    scale = np.where(varies, 1 / np.where(varies, std, 1), 0.0)
+    scale = np.divide(1, std, out=np.zeros_like(std), where=varies)
     standard = (features - mean) * scale
     basis = np.linalg.svd(standard, full_matrices=False)[2] if standard.shape[1] > len(standard) else None
     inputs = standard if basis is None else standard @ basis.T
