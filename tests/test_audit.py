@@ -19,7 +19,7 @@ from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.data.near_duplicates import find_copies
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.reporting.page import read_asset
-from vit_vs_cnn.runs.audit import Audit
+from vit_vs_cnn.runs.audit import Audit, _find_pairs
 
 pytestmark = pytest.mark.filterwarnings("always:.*are ignored. 2, such as loose:UserWarning")
 NASTY = "copy <script>alert(1)<_script>\n\x1b[31m.png"
@@ -77,6 +77,12 @@ def _description(audited, title: str) -> str:
     return found
 
 
+def _titles_with_files(audited, small: int) -> list[str]:
+    """Titles of the findings if only so many of the 60 images are smaller than the images for training."""
+    large = [file._replace(width=64, height=64) for file in audited.files[small:]]
+    return [finding.title for finding in replace(audited, files=(*audited.files[:small], *large)).findings]
+
+
 def test_every_problem_is_named_and_those_that_stop_training_come_first(audited):
     assert audited.findings[0].title == "Unusable files"
     assert "1 file (damaged: 1), such as train/ant/cut.png" in _description(audited, "Unusable files")
@@ -105,6 +111,8 @@ def test_pairs_have_names_classes_and_splits(audited):
     assert (straddling.first, straddling.second) == ("train/bee/002.png", "test/bee/again.jpg")
     assert not straddling.same_pixels
     assert straddling.similarity > 0.8
+    assert [picture.shape for picture in audited.pictures] == [(64, 64 + 4 + 64, 3)] * 2
+    assert (audited.pictures[0][:, 64:68] == 255).all()  # white between the two images
 
 
 def test_images_that_occur_twice_in_a_class_are_reported(audited):
@@ -188,6 +196,18 @@ def test_copies_of_copies_make_as_many_pairs_as_there_are_copies():
     assert sorted(zip(found.test.tolist(), found.train.tolist(), strict=True))[14] == (0, 15)
 
 
+def test_pairs_that_mislead_most_come_first():
+    """Pairs of two classes, then of two splits; of one kind, those of two splits and the most similar ones."""
+    rows = [(0, 0, "train"), (1, 0, "train"), (2, 0, "train"), (3, 0, "train"), (4, 0, "train")]
+    rows += [(0, 0, "train"), (1, 0, "train"), (2, 0, "test"), (3, 1, "train"), (4, 1, "test")]
+    pixels = torch.stack([torch.from_numpy(np.array(_image((32, 32)))).permute(2, 0, 1) for _ in range(5)])
+    pixels = pixels[[number for number, _, _ in rows]]
+    pixels[1] ^= 15  # one pair is less similar
+    images = LabelledImages(pixels, torch.tensor([label for _, label, _ in rows]), ("a", "b"))
+    pairs, _ = _find_pairs(images, [split for *_, split in rows], torch.zeros(10, dtype=torch.bool), lambda _: None)
+    assert [pair.first for pair in pairs] == [*"43201"]
+
+
 def test_formats_that_predict_the_class_and_enlarged_or_cropped_images_are_reported(tmp_path):
     for number in range(60):
         path = tmp_path / "photos" / ("ant" if number % 2 else "bee") / f"{number}.{'png' if number % 2 else 'jpg'}"
@@ -200,6 +220,8 @@ def test_formats_that_predict_the_class_and_enlarged_or_cropped_images_are_repor
     )
     assert "60 of 60 images are smaller than the training size of 64 x 64" in _description(found, "Enlarged images")
     assert "removes more than 40 % of 60 of the 60 images" in _description(found, "Cropped images")
+    assert not {"Enlarged images", "Cropped images"} & set(_titles_with_files(found, 3))
+    assert {"Enlarged images", "Cropped images"} <= set(_titles_with_files(found, 4))
     upright = vc.audit(overrides=given | {"data.folder.image_size": [90, 24]}, output=tmp_path / "out", quiet=True)
     assert not {"Enlarged images", "Cropped images"} & {finding.title for finding in upright.findings}
 

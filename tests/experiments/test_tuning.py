@@ -100,6 +100,7 @@ def test_a_sampled_augmentation_changes_one_setting_of_the_shared_or_own_one():
     for augmentation, expected in ((None, shared), (own, own)):
         sampled = _with_sampled(replace(contender, augmentation=augmentation), {"augmentation.mixup": 0.3}, shared)
         assert sampled.augmentation == replace(expected, mixup=0.3)
+    assert _with_sampled(contender, {"label_smoothing": 0.3}, shared) == replace(contender, label_smoothing=0.3)
 
 
 def test_the_chosen_recipes_are_printed(tuned, capsys):
@@ -140,6 +141,7 @@ def test_a_diverged_trial_counts_and_is_neither_chosen_nor_repeated(tmp_path):
     chosen = experiment_from_dict(read_config(tmp_path / "tiny" / "tuned.yaml")).contenders["linear"]
     assert chosen.optimizer.lr < 1
     assert chosen.recipe.search.trials == 4
+    assert len(chosen.recipe.search.trial_accuracies) == sum(t["state"] == "complete" for t in read_table(tmp_path))
     before = modification_times(tmp_path)
     run_quietly(experiment_from_dict(values))
     assert modification_times(tmp_path) == before

@@ -2,12 +2,15 @@
 
 import dataclasses
 import json
+import re
+import subprocess
 from collections import Counter
 
 import pytest
 
 from tests.results import REQUIRED, make_result
 from vit_vs_cnn.errors import DamagedFile
+from vit_vs_cnn.runs import result
 from vit_vs_cnn.runs.record import read_result_table, table_text
 from vit_vs_cnn.runs.result import RunResult, read_result
 
@@ -100,6 +103,21 @@ def test_epochs_flops_and_the_accuracy_interval_follow_from_the_result():
 
 
 @pytest.mark.parametrize(
+    ("fields", "minimum"),
+    [
+        ("scored_images training_images devices passes train_size batch_size", 1),
+        ("accuracy validation_accuracy loss calibration_error test_evaluations validation_images", 0),
+        ("macs steps planned_steps images_processed train_seconds", 0),
+    ],
+)
+def test_a_number_below_its_minimum_is_refused(fields, minimum):
+    for field in fields.split():
+        make_result(**{field: minimum})
+        with pytest.raises(ValueError, match=rf"{field} {minimum - 1}(\.0)? must be"):
+            make_result(**{field: minimum - 1})
+
+
+@pytest.mark.parametrize(
     ("part", "field", "value", "expected_message"),
     [
         ("scores", "accuracy", None, "scores.accuracy: expected a number, got null"),
@@ -153,3 +171,27 @@ def test_a_number_that_is_not_finite_is_never_written():
     )
     with pytest.raises(ValueError, match="not JSON compliant"):
         result.to_json()
+
+
+def test_the_commit_of_a_checkout_is_marked_if_files_were_changed(tmp_path, monkeypatch):
+    module = tmp_path / "result.py"
+    monkeypatch.setattr(result, "__file__", str(module))
+    assert result.current_commit.__wrapped__() is None  # no checkout
+    module.write_text("first")
+    options = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"]
+
+    def git(*arguments: str) -> None:
+        subprocess.run(["git", *options, *arguments], cwd=tmp_path, check=True, capture_output=True)
+
+    git("init")
+    git("add", "result.py")
+    assert result.current_commit.__wrapped__() is None  # no commit
+    git("commit", "--message", "first")
+    commit = result.current_commit.__wrapped__()
+    assert re.fullmatch("[0-9a-f]{12}", commit)
+    (tmp_path / "untracked").touch()
+    assert result.current_commit.__wrapped__() == commit
+    module.write_text("second")
+    assert result.current_commit.__wrapped__() == f"{commit}+"
+    git("rm", "--cached", "result.py")
+    assert result.current_commit.__wrapped__() is None  # a checkout of something else

@@ -2,6 +2,7 @@
 
 import io
 import json
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -80,6 +81,19 @@ def test_a_line_is_printed_for_each_run_that_ends_during_the_block(folder):
     before, line = output.getvalue().splitlines()
     assert before == "1 of 4 runs finished before"
     assert line.startswith("vit-n100-s0  50.0 % in 60 s  (2 of 4 done, 1 failed, 1 waiting")
+
+
+def test_a_terminal_shows_running_and_failed_runs_during_the_block_only(folder):
+    output = io.StringIO()
+    view = LiveStatus(folder, Console(file=output, width=200, force_terminal=True))
+    threads = threading.active_count()
+    with FileLock(folder / "cells" / NAMES[2] / ".lock"), view.shown():
+        view.refresh()
+        assert threading.active_count() == threads  # it is refreshed by the caller alone
+    text = output.getvalue()
+    rows = ("1 of 4 done, 1 running", "resnet-n50-s0 failed ", "vit-n100-s0   running")
+    assert all(row in text for row in rows) and "vit-n50-s0" not in text
+    assert text.endswith("\r" + 4 * "\x1b[1A\x1b[2K")  # up and erased, each line
 
 
 def test_the_command_prints_a_table_or_json(folder, capsys):

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from timm.data import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 
 import vit_vs_cnn as vc
 from vit_vs_cnn.conversion.export import export
@@ -45,9 +46,12 @@ def test_a_timm_model_gets_classes_and_image_shape_from_another_network(trained_
     assert [len(one.warnings) for one in (untrained, loaded)] == [1, 0]
     assert loaded.class_names == like.class_names
     assert len(loaded.predict(torch.zeros(3, 3, 32, 32, dtype=torch.uint8))) == 3
-    assert untrained.about.mean == pytest.approx(untrained.network.pretrained_cfg["mean"])
-    assert untrained.about.std == pytest.approx(untrained.network.pretrained_cfg["std"])
-    assert open_network("timm/resnet10t", classes_from=like.pool().test(like.run.seed)).image_shape == (3, 32, 32)
+    assert untrained.about.mean == pytest.approx(IMAGENET_DEFAULT_MEAN)
+    assert untrained.about.std == pytest.approx(IMAGENET_DEFAULT_STD)
+    test = like.pool().test(like.run.seed)
+    assert open_network("timm/resnet10t", classes_from=test).image_shape == (3, 32, 32)
+    grey = open_network("timm/resnet10t", classes_from=replace(test, images=test.images[:, :1]))
+    assert (grey.about.mean, grey.about.std) == ([0.5], [0.5])
     with pytest.raises(InputError, match="timm/resnet10t: its classes and image size are not known"):
         open_network("timm/resnet10t")
     with pytest.raises(InputError, match="classes_from: expected a network, its path, or images, got 3"):
