@@ -1,4 +1,4 @@
-"""Train the contenders of a config and print the table: ``python train.py [--config FILE] [--setting value ...]``."""
+"""Train the models of a config and print the table: ``python train.py [--config FILE] [--setting value ...]``."""
 
 import sys
 

@@ -24,7 +24,7 @@ from vit_vs_cnn.runs.record import load_run_predictions
 
 @dataclass(frozen=True)
 class CueShares:
-    """Shares of predictions by cue, of one contender at one training size.
+    """Shares of predictions by cue, of one model at one training size.
 
     Arguments:
         shape: share of predictions of the class of the shape, for each seed.
@@ -32,7 +32,7 @@ class CueShares:
         images: number of images whose two cues belong to different classes.
     """
 
-    contender: str
+    model: str
     size: int
     shape: tuple[float, ...]
     texture: tuple[float, ...]
@@ -40,7 +40,7 @@ class CueShares:
 
 
 def cue_shares(folder: Path) -> list[CueShares]:
-    """Measure the shares of each contender of an experiment, by training size.
+    """Measure the shares of each model of an experiment, by training size.
 
     Raises:
         InputError: no experiment with finished runs, or an experiment on other images.
@@ -76,11 +76,11 @@ def cue_shares(folder: Path) -> list[CueShares]:
             float((from_arrays.classes == cue)[conflicting].double().mean())
             for cue in (objects.shapes, objects.textures)
         )
-        shares[result.contender, result.train_size].append((by_shape, by_texture))
+        shares[result.model, result.train_size].append((by_shape, by_texture))
     answers = []
-    for (contender, size), pairs in sorted(shares.items(), key=lambda item: (item[0][1], item[0][0])):
+    for (model, size), pairs in sorted(shares.items(), key=lambda item: (item[0][1], item[0][0])):
         by_shape, by_texture = zip(*pairs, strict=True)
-        answers.append(CueShares(contender, size, by_shape, by_texture, int(conflicting.sum())))
+        answers.append(CueShares(model, size, by_shape, by_texture, int(conflicting.sum())))
     return answers
 
 
@@ -95,8 +95,8 @@ def main() -> None:
             sys.exit(f"error: {error}")
         for row in shares:
             cues = [range_text([100 * share for share in cue], 1, " %") for cue in (row.shape, row.texture)]
-            rows.append([folder.name, f"{row.size:,}", row.contender, len(row.shape), *cues, f"{row.images:,}"])
-    columns = ["experiment", "n", "contender", "seeds", "answers that name the shape", "the texture", "images"]
+            rows.append([folder.name, f"{row.size:,}", row.model, len(row.shape), *cues, f"{row.images:,}"])
+    columns = ["experiment", "n", "model", "seeds", "answers that name the shape", "the texture", "images"]
     print(markdown_table(columns, rows))
 
 

@@ -150,7 +150,7 @@ def sheet(path: Path) -> Figure:
 def layers_figure(measure: str) -> Figure:
     """Measure of locality by layer, from means over seeds."""
     layers = pandas.read_csv(RESULTS / "locality_cpu" / "layers.csv")
-    return before_and_after_figure(layers, layers["contender"].unique().tolist(), measure)
+    return before_and_after_figure(layers, layers["model"].unique().tolist(), measure)
 
 
 #: Function that draws each figure, by its path in ``results/``.

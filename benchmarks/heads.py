@@ -1,6 +1,6 @@
 """Accuracy of CNNs whose convolutions are approximated by a few attention heads.
 
-    python -m benchmarks.heads runs/NAME/cells/resnet-*
+    python -m benchmarks.heads runs/NAME/resnet-*
 
 Every network is converted with each number of heads, and all are evaluated on the test images (recorded in the test-set
 log). Errors are shares of energy, means over layers and networks.

@@ -35,11 +35,11 @@ MODELS = ("resnet8", "vit_nano", "resnet20", "vit_tiny")
 def rank_table(tasks: Mapping[str, Sequence[Trial]]) -> list[str]:
     """Lines of a table for each model: its recipes, the best mean accuracy first. InputError without common recipes."""
     accuracies = {
-        (trial.contender, trial.trial, task): trial.validation_accuracy or 0.0
+        (trial.model, trial.trial, task): trial.validation_accuracy or 0.0
         for task, trials in tasks.items()
         for trial in trials
     }
-    texts = {(trial.contender, trial.trial): trial.values_text for trials in tasks.values() for trial in trials}
+    texts = {(trial.model, trial.trial): trial.values_text for trials in tasks.values() for trial in trials}
     lines = []
     for model in dict.fromkeys(model for model, _ in texts):
         numbers = [n for m, n in texts if m == model and all((model, n, task) in accuracies for task in tasks)]
@@ -53,7 +53,7 @@ def rank_table(tasks: Mapping[str, Sequence[Trial]]) -> list[str]:
     return lines
 
 
-def make_experiment(contenders: Mapping[str, Any], options: argparse.Namespace) -> Experiment:
+def make_experiment(models: Mapping[str, Any], options: argparse.Namespace) -> Experiment:
     """An experiment of one size that is scored on a quarter of its labelled images."""
     data: dict[str, Any] = {"source": options.source, "root": options.data, "validation_fraction": 0.25}
     data["augmentation"] = {"crop_padding": 4, "flip": True}
@@ -73,53 +73,53 @@ def make_experiment(contenders: Mapping[str, Any], options: argparse.Namespace) 
                 "batch_size": 64,
                 "scored_on": "validation",
             },
-            "contenders": contenders,
+            "models": models,
         }
     )
 
 
 def scan_experiment(options: argparse.Namespace) -> Experiment:
     """Every model with the recommended learning rate times each factor, and with the plain defaults."""
-    by_name = make_experiment({label(model): {"model": {"name": model}} for model in options.models}, options)
-    contenders: dict[str, Any] = {}
+    by_name = make_experiment({label(model): {"name": model} for model in options.models}, options)
+    models: dict[str, Any] = {}
     for model in options.models:
-        rate = by_name.contenders[label(model)].optimizer.lr
-        contenders[f"{label(model)}_plain"] = {"model": {"name": model}, "recipe": "none"}
+        rate = by_name.models[label(model)].optimizer.lr
+        models[f"{label(model)}_plain"] = {"name": model, "recipe": "none"}
         for factor in FACTORS:
-            contenders[f"{label(model)}_x{factor:.2f}".replace(".", "p")] = {
-                "model": {"name": model},
+            models[f"{label(model)}_x{factor:.2f}".replace(".", "p")] = {
+                "name": model,
                 "optimizer": {"lr": float(f"{rate * factor:.2g}")},
             }
-    return make_experiment(contenders, options)
+    return make_experiment(models, options)
 
 
 def names_experiment(options: argparse.Namespace) -> Experiment:
     """Every model by name alone, with Muon as in the quickstart, and with the plain defaults."""
-    contenders: dict[str, Any] = {}
+    models: dict[str, Any] = {}
     for model in options.models:
         is_transformer = "vit" in model
-        contenders[f"{label(model)}_by_name"] = {"model": {"name": model}}
-        contenders[f"{label(model)}_muon"] = {
-            "model": {"name": model} | ({"zero_init_residual": False} if model.startswith("resnet") else {}),
+        models[f"{label(model)}_by_name"] = {"name": model}
+        models[f"{label(model)}_muon"] = {
+            "name": model | ({"zero_init_residual": False} if model.startswith("resnet") else {}),
             "optimizer": {"name": "muon", "lr": 0.01 if is_transformer else 0.03, "weight_decay": 0.05},
             "schedule": {"name": "cosine", "warmup": 0.1},
         }
-        contenders[f"{label(model)}_plain"] = {"model": {"name": model}, "recipe": "none"}
-    return make_experiment(contenders, options)
+        models[f"{label(model)}_plain"] = {"name": model, "recipe": "none"}
+    return make_experiment(models, options)
 
 
 def label(model: str) -> str:
-    """Name of a contender for a model, such as ``timm_resnet10t``."""
+    """Name of a model for a model, such as ``timm_resnet10t``."""
     return model.replace("/", "_")
 
 
 def accuracy_table(experiment: Experiment, console: Console) -> list[str]:
-    """Mean validation accuracy of each contender over its seeds, with the standard deviation."""
+    """Mean validation accuracy of each model over its seeds, with the standard deviation."""
     lines = []
     for (name, _), results in group_results(run_experiment(experiment, console=console)).items():
         accuracies = [100 * result.accuracy for result in results]
         spread = f" (sd {stdev(accuracies):.1f})" if len(accuracies) > 1 else ""
-        rate = experiment.contenders[name].optimizer
+        rate = experiment.models[name].optimizer
         lines.append(
             f"{name:<36} {rate.name:<6} lr {rate.lr:<8.2g} {fmean(accuracies):5.1f} %{spread}, n = {len(results)}"
         )

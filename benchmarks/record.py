@@ -4,8 +4,8 @@
     python -m benchmarks.record results/NAME runs/NAME --unpack    # continue elsewhere: finished runs are not repeated
 
 A record is ``experiment.yaml``, ``results.csv`` (every run with its result), ``predictions.npz`` (class and probability
-for each scored image), ``design.json`` (what was fixed in advance), ``duplicates.json`` (near-duplicates in the test
-set) and ``tuning.csv`` (the trials, where recipes were searched). Paths of this machine are left out. The test-set logs
+for each scored image), ``analysis_plan.json`` (what was fixed in advance), ``near_duplicates.json`` (of test images)
+and ``tuning.csv`` (the trials, where recipes were searched). Paths of this machine are left out. The test-set logs
 are in ``test-sets/`` next to it. Entries that a log there lacks are appended, and results refer to them.
 """
 
@@ -39,7 +39,7 @@ from vit_vs_cnn.runs.test_set_log import TestSetLog, output_folder
 from vit_vs_cnn.runs.trials import TRIALS_FILE
 
 #: Files of an experiment's folder that a record has unchanged.
-COPIED_FILES = ("design.json", "duplicates.json", TRIALS_FILE)
+COPIED_FILES = ("analysis_plan.json", "near_duplicates.json", TRIALS_FILE)
 
 
 def record(run: Path, folder: Path) -> int:
@@ -71,17 +71,17 @@ def unpack(folder: Path, run: Path) -> int:
     """
     if not is_record(folder):
         raise InputError(f"{folder} is not a record: it needs {TABLE} and {CONFIG}")
-    if (run / "grid.json").exists():
+    if (run / "runs.json").exists():
         raise InputError(f"{run}: an experiment is there already")
     runs = read_finished_results(folder)
     entries = _join_logs(folder.parent, output_folder(run), runs.values())
     for path, result in runs.items():
-        place = run / "cells" / path.name
+        place = run / path.name
         write_text(place / "result.json", with_entry(result, entries).to_json())
         _save(place / PREDICTIONS, load_run_predictions(folder, path.name))
     _copy(folder, run)
     budgets = {path.name: budget.to_dict() for path, result in runs.items() if (budget := result.parsed_budget)}
-    write_text(run / "grid.json", json.dumps(budgets, indent=1))
+    write_text(run / "runs.json", json.dumps(budgets, indent=1))
     values = yaml.safe_load((folder / "experiment.yaml").read_text(encoding="utf-8"))
     values |= {"output": str(run.parent), "name": run.name}
     write_text(run / "experiment.yaml", yaml.safe_dump(values, sort_keys=False))

@@ -20,15 +20,15 @@ from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.runs.experiment_folder import read_finished_results
 from vit_vs_cnn.runs.record import TABLE, is_record
 
-COLUMNS = ["contender", "train_size", "steps", "seed"]
+COLUMNS = ["model", "train_size", "steps", "seed"]
 
 
 def read_accuracies(path: Path) -> pandas.Series:
-    """Accuracy by contender, training size, steps and seed."""
+    """Accuracy by model, training size, steps and seed."""
     table = path / TABLE if is_record(path) else path
     if table.is_dir():
         results = read_finished_results(path).values()
-        rows = [(r.contender, r.train_size, r.cost.steps, r.seed, r.accuracy) for r in results]
+        rows = [(r.model, r.train_size, r.cost.steps, r.seed, r.accuracy) for r in results]
         accuracies = pandas.DataFrame(rows, columns=[*COLUMNS, "accuracy"])
     else:
         accuracies = pandas.read_csv(table)
@@ -46,7 +46,7 @@ def paired_differences(run: Path, rerun: Path) -> pandas.Series:
     first, second = (read_accuracies(path) for path in (run, rerun))
     differences = pandas.Series(first - second).dropna()
     if differences.empty:
-        raise InputError(f"{run} and {rerun} have no run with the same contender, size, steps and seed")
+        raise InputError(f"{run} and {rerun} have no run with the same model, size, steps and seed")
     return differences
 
 
@@ -67,7 +67,7 @@ def main() -> None:
     except InputError as error:
         sys.exit(f"error: {error}")
     places = differences.groupby(COLUMNS[:3])
-    groups = [*places, *differences.groupby("contender"), ("all", differences)]
+    groups = [*places, *differences.groupby("model"), ("all", differences)]
     lines = []
     for place, values in groups:
         names = [place, "", ""] if isinstance(place, str) else [*place, "", ""][:3]

@@ -45,7 +45,7 @@ def until_first_step(output: Path) -> float:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    while not any(output.glob("*/cells/*/progress.json")):
+    while not any(output.glob("*/*/progress.json")):
         if program.poll() is not None:
             raise SystemExit("train.py ended before its first step")
         time.sleep(0.02)

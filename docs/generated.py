@@ -49,7 +49,7 @@ ARGUMENT = re.compile(r"<dd>(.*?)</dd>", re.DOTALL)
 
 
 def every_setting() -> dict[str, Setting]:
-    """The settings of a config by their dotted names. ``NAME`` is the name of a contender."""
+    """The settings of a config by their dotted names. ``NAME`` is the name of a model."""
     return dotted_settings() | dict(walk(trainer_settings(), "trainer."))
 
 

@@ -178,7 +178,7 @@ protocol = {
     "protocol.batch_size": 64,
     "protocol.train_sizes": ["all"],
     "protocol.seeds": [0],
-    "contenders.vit.model.embed_dim": 64,
+    "models.vit.options.embed_dim": 64,
     "data.synthetic": {"train_images": TRAIN_IMAGES, "test_images": TEST_IMAGES, "image_size": 32},
     "trainer": {"accelerator": "cpu", "logger": False},
 }
@@ -197,7 +197,7 @@ experiment.frame()
 
 # %% tags=["numbers-vary"]
 def curve(run, metric):
-    with open(experiment.folder / "cells" / run / "metrics.csv") as file:
+    with open(experiment.folder / run / "metrics.csv") as file:
         rows = [row for row in csv.DictReader(file) if row["metric"] == metric]
     return [int(row["step"]) for row in rows], [float(row["value"]) for row in rows]
 
@@ -205,10 +205,10 @@ def curve(run, metric):
 figure, axes = plt.subplots(1, 2, figsize=(8, 2.8), layout="constrained")
 styles = assign_styles(["resnet", "vit"])  # the colours of every report
 for row in experiment.frame(all=True).itertuples():
-    colour = styles[row.contender].colour
+    colour = styles[row.model].colour
     for axis, metric in zip(axes, ("train/loss", "val/accuracy"), strict=True):
         marker = "." if metric == "val/accuracy" else ""
-        axis.plot(*curve(row.run, metric), marker=marker, color=colour, label=row.contender)
+        axis.plot(*curve(row.run, metric), marker=marker, color=colour, label=row.model)
         axis.set(xlabel="step", title=metric)
         axis.legend()
 

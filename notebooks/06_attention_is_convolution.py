@@ -155,19 +155,19 @@ settings = {
     "protocol.batch_size": 64,
     "protocol.train_sizes": ["all"],
     "protocol.seeds": [0],
-    "contenders.vit.model.embed_dim": 64,
+    "models.vit.options.embed_dim": 64,
     "data.synthetic": {"train_images": TRAIN_IMAGES, "test_images": TEST_IMAGES, "image_size": 32},
-    "contenders.vit_window": {"model": {"name": "vit_nano", "position": "sincos", "window_size": 3}},
-    "contenders.vit_impulse": {"model": {"name": "vit_nano", "position": "sincos", "initialisation": "impulse"}},
+    "models.vit_window": {"name": "vit_nano", "options": {"position": "sincos", "window_size": 3}},
+    "models.vit_impulse": {"name": "vit_nano", "options": {"position": "sincos", "initialization": "impulse"}},
     "trainer": {"accelerator": "cpu", "logger": False},
 }
 experiment = vc.train("quickstart", settings, quiet=True)
-accuracies = experiment.frame().set_index("contender")["accuracy"]
+accuracies = experiment.frame().set_index("model")["accuracy"]
 print(f"ResNet after {STEPS} steps: accuracy {accuracies['resnet']:.1%} on {TEST_IMAGES} test images")
 
 # %%
-cell = next(experiment.folder.glob("cells/resnet-*"))
-compiled = vc.to_attention(cell, quiet=True)
+run = next(experiment.folder.glob("resnet-*"))
+compiled = vc.to_attention(run, quiet=True)
 print(
     f"largest difference of a logit: {compiled.exact_difference:.0e} in float64, {compiled.difference:.0e} in float32"
 )
@@ -206,7 +206,7 @@ for axis, (title, weights) in zip(axes, pictures.items(), strict=True):
 # | window attention | $K \times K$ | by content | $N K^2$ |
 # | global attention | everything | by content | $N^2$ |
 #
-# ## Convolutional initialisation, trained as attention
+# ## Convolutional initialization, trained as attention
 #
 # There is also a layer that *starts* as a convolution and can depart from it. The offset of each head is learned, and
 # so is the influence of the content, which starts at zero. What can this layer learn that a convolution cannot? Our
@@ -272,20 +272,20 @@ print(", ".join(layers.columns))
 
 # %% tags=["numbers-vary"]
 measures = {"distance_ratio": "mean distance over uniform's", "r2_3": "share that a 3 x 3 convolution explains"}
-styles = assign_styles(layers["contender"])
+styles = assign_styles(layers["model"])
 figure, axes = plt.subplots(1, 2, figsize=(8.5, 2.9), layout="constrained")
 for axis, (measure, title) in zip(axes, measures.items(), strict=True):
-    for contender, rows_of_contender in layers.groupby("contender"):
-        colour = styles[contender].colour
-        numbers = rows_of_contender["layer"] + 1
-        axis.plot(numbers, rows_of_contender[f"{measure}_after"], "o-", color=colour, label=contender)
-        axis.plot(numbers, rows_of_contender[f"{measure}_before"], ":", color=colour)
+    for model, rows_of_model in layers.groupby("model"):
+        colour = styles[model].colour
+        numbers = rows_of_model["layer"] + 1
+        axis.plot(numbers, rows_of_model[f"{measure}_after"], "o-", color=colour, label=model)
+        axis.plot(numbers, rows_of_model[f"{measure}_before"], ":", color=colour)
     axis.set(xlabel="layer", title=title, xticks=range(1, 5))
     axis.legend(frameon=False, fontsize=8)
 
 # %% [markdown]
 # Dotted: before training. Solid: after. Window attention cannot read far, by construction. The *impulse*
-# initialisation (Zheng et al. 2024) sets queries and keys so that each head of a global layer attends to one
+# initialization (Zheng et al. 2024) sets queries and keys so that each head of a global layer attends to one
 # neighbour.
 #
 # A high share alone does not prove locality. Before training, global attention is nearly uniform: every query reads
@@ -336,7 +336,7 @@ print(f"{(output - F.conv2d(image, kernel, bias, stride=2, padding=1)).abs().max
 # sharpness=alpha)`. For which share of test images does the predicted class stay the same, at $\alpha$ = 8, 4, 2, 1?
 
 # %% tags=["solution", "hide-cell", "numbers-vary"]
-resnet = vc.load(cell)
+resnet = vc.load(run)
 pixels = resnet.normalize(resnet.pool().test(resnet.run.seed).images[:100])
 with torch.no_grad():
     before = resnet.network(pixels).argmax(1)

@@ -83,24 +83,24 @@ settings = {
     "protocol.seeds": SEEDS,
     "protocol.budget": {"steps": STEPS},
     "protocol.batch_size": 32,
-    "contenders.vit.model.embed_dim": 64,
+    "models.vit.options.embed_dim": 64,
     "data.synthetic": {"train_images": max(SIZES), "test_images": TEST_IMAGES, "image_size": 32},
     "executor": "local",
     "trainer": {"accelerator": "cpu", "logger": False},
 }
 experiment = vc.train("quickstart", settings, quiet=True)
-cells = experiment.frame()
-cells.groupby(["steps", "train_size", "contender"])["accuracy"].mean().unstack().round(3)
+frame = experiment.frame()
+frame.groupby(["steps", "train_size", "model"])["accuracy"].mean().unstack().round(3)
 
 # %% tags=["numbers-vary"]
 figure, axes = plt.subplots(1, 2, figsize=(8, 2.8), layout="constrained", sharey=True)
 axes[0].set_ylabel("test accuracy")
-for axis, contender in zip(axes, ("resnet", "vit"), strict=True):
-    for steps, runs_of_budget in cells[cells["contender"] == contender].groupby("steps"):
+for axis, model in zip(axes, ("resnet", "vit"), strict=True):
+    for steps, runs_of_budget in frame[frame["model"] == model].groupby("steps"):
         means = runs_of_budget.groupby("train_size")["accuracy"].mean()
         (line,) = axis.semilogx(means.index, means, "o-", label=f"{steps} steps")
         axis.plot(runs_of_budget["train_size"], runs_of_budget["accuracy"], ".", color=line.get_color(), alpha=0.5)
-    axis.set(xlabel="labelled images", title=contender, xticks=SIZES, xticklabels=SIZES)
+    axis.set(xlabel="labelled images", title=model, xticks=SIZES, xticklabels=SIZES)
     axis.minorticks_off()
     axis.legend(frameon=False)
 

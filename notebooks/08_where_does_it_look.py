@@ -72,13 +72,13 @@ settings = {
     "protocol.batch_size": 64,
     "protocol.train_sizes": ["all"],
     "protocol.seeds": [0],
-    "contenders.vit.model.embed_dim": 64,
+    "models.vit.options.embed_dim": 64,
     "data.synthetic": {"train_images": TRAIN_IMAGES, "test_images": TEST_IMAGES, "image_size": 32},
     "trainer": {"accelerator": "cpu", "logger": False},
 }
 experiment = vc.train("quickstart", settings, quiet=True)
 vit, resnet = vc.load(experiment.folder, "vit"), vc.load(experiment.folder, "resnet")
-accuracies = experiment.frame().set_index("contender")["accuracy"]
+accuracies = experiment.frame().set_index("model")["accuracy"]
 print(f"test accuracy after {STEPS} steps: ViT {accuracies['vit']:.0%}, ResNet {accuracies['resnet']:.0%}")
 
 # %%
@@ -287,8 +287,8 @@ for name, (deleted, inserted) in areas.items():
 # `vc.inspect` computes all this for image files or test images, for one or several networks, and writes a report:
 
 # %% tags=["numbers-vary"]
-cell = next(experiment.folder.glob("cells/vit-*"))
-inspected = vc.inspect(cell, count=8, methods=vit_methods, quiet=True)
+run = next(experiment.folder.glob("vit-*"))
+inspected = vc.inspect(run, count=8, methods=vit_methods, quiet=True)
 inspected.frame().round(3)
 
 # %% [markdown]

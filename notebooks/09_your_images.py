@@ -104,9 +104,9 @@ tiny = {
     "executor": "local",
     "trainer": {"accelerator": "cpu", "logger": False},
 }
-no_downloads = {"contenders.vit_pretrained": None, "contenders.cnn_pretrained": None, "protocol.pairs": None}
+no_downloads = {"models.vit_pretrained": None, "models.cnn_pretrained": None, "protocol.pairs": None}
 experiment = vc.train("decide", {**tiny, **no_downloads}, quiet=True)
-experiment.frame().groupby(["contender", "train_size"])["accuracy"].agg(["mean", "min", "max"]).round(3)
+experiment.frame().groupby(["model", "train_size"])["accuracy"].agg(["mean", "min", "max"]).round(3)
 
 # %% tags=["words-vary"]
 print(experiment.answer)
@@ -132,28 +132,24 @@ pretraining = {
     "protocol.batch_size": 64,
     "protocol.train_sizes": ["all"],
     "protocol.seeds": [0],
-    "contenders.vit.model.embed_dim": 48,  # as in the config decide, which starts from these weights
+    "models.vit.options.embed_dim": 48,  # as in the config decide, which starts from these weights
     "trainer": {"accelerator": "cpu", "logger": False},
 }
 pretrained = vc.train(
     "quickstart", pretraining, data=(source.images.numpy()[is_pretraining], names[is_pretraining]), quiet=True
 )
-print(pretrained.frame().set_index("contender")["accuracy"].round(3).to_dict(), "on the six other shapes")
+print(pretrained.frame().set_index("model")["accuracy"].round(3).to_dict(), "on the six other shapes")
 
 # %% tags=["numbers-vary"]
 probes = {
-    f"contenders.{name}_probe": {
-        "model": model,
-        "weights": {"cell": str(pretrained.folder), "contender": name},
-        "finetune": "head",
-    }
+    f"models.{name}_probe": {**model, "weights": {"run": str(pretrained.folder), "model": name}, "finetune": "head"}
     for name, model in {
-        "vit": {"name": "vit_nano", "embed_dim": 48, "position": "sincos"},
-        "resnet": {"name": "resnet8", "zero_init_residual": False},
+        "vit": {"name": "vit_nano", "options": {"embed_dim": 48, "position": "sincos"}},
+        "resnet": {"name": "resnet8", "options": {"zero_init_residual": False}},
     }.items()
 }
 extended = vc.train("decide", {**tiny, **no_downloads, **probes}, quiet=True)
-extended.frame().groupby(["contender", "train_size"])["accuracy"].agg(["mean", "min", "max"]).round(3)
+extended.frame().groupby(["model", "train_size"])["accuracy"].agg(["mean", "min", "max"]).round(3)
 
 # %% [markdown]
 # The runs that were already trained are reused; only the two probes are new. A probe trains only the head, on
@@ -181,7 +177,7 @@ for n in wanted:
     Image.fromarray(unseen.images[n].permute(1, 2, 0).numpy()).save(new / f"{name}_{n}.png")
 Image.fromarray(np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8)).save(new / "noise.png")
 
-answers = vc.predict(extended.folder, "new", contender="resnet_probe", quiet=True)
+answers = vc.predict(extended.folder, "new", model="resnet_probe", quiet=True)
 answers.frame()[["image", "predicted", "probability", "is_out_of_distribution"]].round(3)
 
 # %% [markdown]
@@ -232,10 +228,10 @@ for path in (photos / "heart").glob("again_*.png"):
 # at the largest size. What must be equal for a fair comparison, and what differs here?
 
 # %% tags=["solution", "hide-cell", "numbers-vary"]
-tuned = {key: value for key, value in probes["contenders.vit_probe"].items() if key != "finetune"}
-alone = {"name": "tuned", "contenders.vit": None, "contenders.resnet": None, "protocol.train_sizes": ["all"]}
-full = vc.train("decide", {**tiny, **no_downloads, **alone, "contenders.vit_tuned": tuned}, quiet=True).frame()
-probe = extended.frame().query("contender == 'vit_probe'")
+tuned = {key: value for key, value in probes["models.vit_probe"].items() if key != "finetune"}
+alone = {"name": "tuned", "models.vit": None, "models.resnet": None, "protocol.train_sizes": ["all"]}
+full = vc.train("decide", {**tiny, **no_downloads, **alone, "models.vit_tuned": tuned}, quiet=True).frame()
+probe = extended.frame().query("model == 'vit_probe'")
 largest = probe[probe["train_size"] == probe["train_size"].max()]
 print(f"accuracy: linear probe {largest['accuracy'].mean():.3f}, fully fine-tuned {full['accuracy'].mean():.3f}")
 # Subsets, seeds and test images are equal. The compute differs: the probe trains only the head, on precomputed features.

@@ -185,7 +185,7 @@ def real_figures() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def trained_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a finished experiment: two contenders, two seeds, two steps. Read it, or change a copy."""
+    """The folder of a finished experiment: two models, two seeds, two steps. Read it, or change a copy."""
     from tests.experiments.tiny import run_quietly, tiny_experiment
 
     root = tmp_path_factory.mktemp("trained_once")

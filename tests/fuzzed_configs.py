@@ -21,16 +21,10 @@ BASE: dict[str, Any] = {
         "augmentation": {"crop_padding": 2, "flip": True, "policy": "none", "num_ops": 2, "magnitude": 9, "mixup": 0.1},
     },
     "protocol": {"train_sizes": [60], "seeds": [0], "budget": {"steps": 1}, "batch_size": 8, "scored_on": "test"},
-    "contenders": {
+    "models": {
         "vit": {
-            "model": {
-                "name": "vit_nano",
-                "patch_size": 4,
-                "embed_dim": 8,
-                "depth": 1,
-                "num_heads": 2,
-                "window_size": 3,
-            },
+            "name": "vit_nano",
+            "options": {"patch_size": 4, "embed_dim": 8, "depth": 1, "num_heads": 2, "window_size": 3},
             "optimizer": {"name": "adamw", "lr": 0.001, "weight_decay": 0.1, "momentum": 0.9, "betas": [0.9, 0.99]},
             "schedule": {"name": "cosine", "warmup": 0.1, "final": 0.0},
             "label_smoothing": 0.1,
@@ -39,7 +33,8 @@ BASE: dict[str, Any] = {
             "by_size": {60: {"optimizer": {"lr": 0.01}}},
         },
         "resnet": {
-            "model": {"name": "resnet8", "width": 4},
+            "name": "resnet8",
+            "options": {"width": 4},
             "optimizer": {"name": "sgd", "options": {"nesterov": True}},
         },
     },
@@ -63,7 +58,7 @@ VALUES: tuple[Any, ...] = (
 )
 #: Names that exist but do not fit, by the end of the place.
 NAMED: dict[str, tuple[Any, ...]] = {
-    "model.name": (
+    "models.vit.name": (
         *("timm/resnet18", "timm/vit_tiny_patch16_224", "timm/", "timm/hf-hub:a/b", "attention/resnet8", "attention/"),
     ),
     "optimizer.name": (
@@ -87,16 +82,16 @@ MORE: dict[str, tuple[Any, ...]] = {
     "trainer.barebones": (True,),
     "trainer.num_nodes": (2, 0, 10**9),
     "trainer.gradient_clip_val": (-1, "x", 10**20),
-    "contenders.vit.recipe": ("none", "default", "x", 3, {"name": "x"}, {"source": "x"}),
+    "models.vit.recipe": ("none", "default", "x", 3, {"name": "x"}, {"source": "x"}),
     "tuning.space": ({"optimizer.lr": [1]}, {"optimizer.lr": {"low": 0, "high": 1, "log": True}}, [1], {"x": [1]}),
-    "contenders.vit.augmentation": ({"policy": "x"}, {"crop_padding": -1}, 3, {}),
-    "contenders.vit.model.position": ("rotary", "x", 3, None),
-    "contenders.vit.model.window_size": ([3, None], [1, 2, 3], 0, 4, "3"),
-    "contenders.vit.model.score": ("linear", "gated", "additive", 0),
-    "contenders.vit.model.pretrained": (True, "x"),
-    "contenders.resnet.model.sharpness": (1.0, -1),
+    "models.vit.augmentation": ({"policy": "x"}, {"crop_padding": -1}, 3, {}),
+    "models.vit.options.position": ("rotary", "x", 3, None),
+    "models.vit.options.window_size": ([3, None], [1, 2, 3], 0, 4, "3"),
+    "models.vit.options.score": ("linear", "gated", "additive", 0),
+    "models.vit.options.pretrained": (True, "x"),
+    "models.resnet.options.sharpness": (1.0, -1),
     "data.cifar.mirror": ("http://[::1", "https://", "ftp://:99999/x", "javascript:1", "//", "http://a b/", "x", 3),
-    "contenders.a/b": ({},),
+    "models.a/b": ({},),
     "executor.workers": (2, 10**6),
     "executor.address": ("auto", "1.2.3.4:5", "x", "ray://"),
 }

@@ -6,7 +6,7 @@ from vit_vs_cnn.runs.result import RunResult
 
 #: One value for each required field, by its name.
 REQUIRED: dict[str, Any] = {
-    "contender": "vit",
+    "model": "vit",
     "train_size": 101,
     "seed": 0,
     "accuracy": 0.5,
@@ -33,7 +33,7 @@ REQUIRED: dict[str, Any] = {
 def make_result(**values: Any) -> RunResult:
     """A result with values given by the names of fields, also of fields of its parts."""
     row = REQUIRED | values
-    row.setdefault("run", f"{row['contender']}-n{row['train_size']}-s{row['seed']}")
+    row.setdefault("run", f"{row['model']}-n{row['train_size']}-s{row['seed']}")
     return RunResult.from_row(row, "made")
 
 

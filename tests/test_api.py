@@ -162,17 +162,17 @@ def test_findings_have_the_answer_of_the_report_and_a_row_for_each_run(found):
     page = found.page.read_text()
     assert found.answer.splitlines()[0] in page
     frame = found.frame()
-    assert list(frame.columns[:4]) == ["contender", "train_size", "seed", "accuracy"]
+    assert list(frame.columns[:4]) == ["model", "train_size", "seed", "accuracy"]
     assert frame.shape == (6, 10)
-    assert found.frame(all=True).groupby("contender").parameters.nunique().eq(1).all()
+    assert found.frame(all=True).groupby("model").parameters.nunique().eq(1).all()
     assert frame.accuracy.tolist() == [result.accuracy for result in found.results]
 
 
 def test_failed_runs_raise_an_error_with_the_findings_of_the_others(config, tmp_path):
-    broken = {"output": str(tmp_path), "contenders.vit.optimizer.lr": 1e30, "protocol.train_sizes": [60]}
+    broken = {"output": str(tmp_path), "models.vit.optimizer.lr": 1e30, "protocol.train_sizes": [60]}
     with pytest.raises(RunsFailed, match="vit-n60-s3") as caught:
         vc.train(config, broken, quiet=True)
-    assert {result.contender for result in caught.value.findings.results} == {"resnet"}
+    assert {result.model for result in caught.value.findings.results} == {"resnet"}
     assert caught.value.findings.page.exists()
 
 
@@ -184,7 +184,7 @@ def compared(found):
 def test_a_comparison_has_a_row_for_each_network(found, compared):
     frame = compared.frame()
     assert sorted(frame.network) == [f"{name}-s{seed}" for name in ("resnet", "vit") for seed in range(3)]
-    runs = found.frame(all=True).set_index(["contender", "train_size", "seed"])
+    runs = found.frame(all=True).set_index(["model", "train_size", "seed"])
     for row in frame.itertuples():
         run = runs.loc[(row.group, 120, row.seed)]
         assert (row.accuracy, row.parameters, row.macs) == (run.accuracy, run.parameters, run.macs)

@@ -58,8 +58,8 @@ def _train_on(root: Path, tmp_path: Path, *more: str) -> list[str]:
         (["train", "now"], "argument 'now': expected --setting value"),
         (["train", "--config"], "argument --config: expected at least one argument"),
         (["train", "--name", "--quiet"], "argument --name: expected a value"),
-        (["train", "--contenders.vit.model.patch_size", "four"], "contenders.vit.model.patch_size: expected"),
-        (["train", "--contenders.vit.optimizer.name", "adamww"], "optimizer name 'adamww'"),
+        (["train", "--models.vit.options.patch_size", "four"], "models.vit.options.patch_size: expected"),
+        (["train", "--models.vit.optimizer.name", "adamww"], "optimizer name 'adamww'"),
         (["train", "--protocol.budget.epochs", "1e308"], "epochs are more than 1,000,000,000 steps"),
         (["compare", "a.ckpt", "--seed", "-1"], "seed: -1 must be a whole number, at least 0"),
         (["train", "--trainer.accumulate_grad_batches", "5"], "must be a multiple of trainer.accumulate_grad_batches"),
@@ -68,16 +68,16 @@ def _train_on(root: Path, tmp_path: Path, *more: str) -> list[str]:
             "0.5 of the validation batches",
         ),
         (["train", "--trainer.accumulate_grad_batches", "0"], "trainer"),
-        (["train", "--contenders.vit.model", "{class_path: no.such.Network}"], "contenders.vit.model"),
+        (["train", "--models.vit", "{class_path: no.such.Network}"], "models.vit"),
         (
-            ["train", "--contenders.vit.model", "{class_path: vit_vs_cnn.models.ResNet, init_args: {num_classes: 7}}"],
+            ["train", "--models.vit", "{class_path: vit_vs_cnn.models.ResNet, init_args: {num_classes: 7}}"],
             "gives logits of shape (2, 7) for 2 images of 10 classes",
         ),
         (["train", "--trainer.accelerator", "tpu"], "trainer: "),
         (["train", "--trainer.accelerator", "gpu"], "trainer.accelerator gpu: there is no GPU"),
         (["train", "--trainer.profiler", "simpel"], "it can only be one of ['simple'"),
         (["train", "--trainer.barebones", "true"], "trainer.barebones cannot be set: runs need checkpoints"),
-        (["train", "--contenders.vit.optimizer.name", "adahessian"], "adahessian .* needs second derivatives"),
+        (["train", "--models.vit.optimizer.name", "adahessian"], "adahessian .* needs second derivatives"),
         (["train", "--trainer.logger", "wandb"], "each the name of a Logger class .*; did you mean WandbLogger"),
         (["train", "--trainer.callbacks", "[EarlyStoping]"], "trainer.callbacks: .*; did you mean EarlyStopping"),
         (["train", "--trainer.callbacks", "EarlyStopping"], "callbacks: EarlyStopping: .* required: monitor$"),
@@ -96,8 +96,8 @@ def _train_on(root: Path, tmp_path: Path, *more: str) -> list[str]:
         (["audit"], "data.root images: no such folder; --data.root PATH names yours, a folder of images"),
         (["audit", "--root", "photos"], "there is no option --root; did you mean --data.root?"),
         (["train", "--seed", "1"], "there is no option --seed; did you mean --protocol.seeds or "),
-        (["train", "--lr", "0.1"], "there is no option --lr; did you mean --contenders.NAME.optimizer.lr?"),
-        (["train", "--model", "vit_nano"], "there is no option --model; did you mean --contenders.NAME.model?"),
+        (["train", "--lr", "0.1"], "there is no option --lr; did you mean --models.NAME.optimizer.lr?"),
+        (["train", "--model", "vit_nano"], "there is no option --model; did you mean --models.NAME.name?"),
         (["train", "--data.root", "photos"], "data.root photos: it would not be used, as data.source is synthetic"),
         (["train", "--data", "photos"], "expected a mapping, got 'photos'; did you mean --data.root photos?"),
         (["audit", "--data", "cifar10"], "got 'cifar10'; did you mean --data.source cifar10?"),
@@ -125,15 +125,15 @@ def test_wrong_arguments_are_refused_in_one_line(refused, tmp_path, words, messa
 @pytest.mark.parametrize(
     ("file", "content", "message"),
     [
-        ("grid.json", "3", "expected names of runs with budgets"),
-        ("grid.json", "[", "has no readable grid.json"),
-        ("cells/vit-n3-s1-ab/result.json", "[1]", "expected a mapping, got [1]"),
-        ("cells/vit-n3-s1-ab/result.json", '{"seed": 1}', "run: has to be given"),
-        ("cells/vit-n3-s1-ab/result.json", "{", "delete it, and the same command makes this run again"),
+        ("runs.json", "3", "expected names of runs with budgets"),
+        ("runs.json", "[", "has no readable runs.json"),
+        ("vit-n3-s1-ab/result.json", "[1]", "expected a mapping, got [1]"),
+        ("vit-n3-s1-ab/result.json", '{"seed": 1}', "run: has to be given"),
+        ("vit-n3-s1-ab/result.json", "{", "delete it, and the same command makes this run again"),
     ],
 )
 def test_a_damaged_experiment_is_reported_in_one_line(refused, tmp_path, command, file, content, message):
-    whole = {"grid.json": '{"vit-n3-s1-ab": {"steps": 2}}', "experiment.yaml": "protocol: {budget: {steps: 2}}"}
+    whole = {"runs.json": '{"vit-n3-s1-ab": {"steps": 2}}', "experiment.yaml": "protocol: {budget: {steps: 2}}"}
     for name, text in {**whole, file: content}.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)

@@ -30,9 +30,7 @@ def test_reruns_are_paired_and_their_spread_is_that_of_a_single_run(tmp_path):
     sd, low, high = reruns.spread(differences.tolist())
     assert low < sd < high and sd == pytest.approx(0.02, rel=0.05)
     assert reruns.spread([0.02, -0.02])[0] == pytest.approx(0.02 / 2**0.5)
-    results = [
-        make_result(contender=name, train_size=n, seed=seed) for name in "ab" for n in (11, 23) for seed in (0, 1)
-    ]
+    results = [make_result(model=name, train_size=n, seed=seed) for name in "ab" for n in (11, 23) for seed in (0, 1)]
     tables = tmp_path / "first.csv", tmp_path / "second.csv"
     tables[0].write_text(table_text([result.to_row() for result in results]))
     tables[1].write_text(table_text([changed(one, accuracy=one.accuracy - 0.01).to_row() for one in results]))
@@ -56,7 +54,7 @@ def test_predictions_are_counted_by_the_cue_that_they_follow(tmp_path):
     packed["classes"][[run.startswith("vit-") for run in packed["runs"]]] = scenes.textures.numpy()
     np.savez(path, **packed)
     resnet, vit = cues.cue_shares(tmp_path / "run")
-    assert (vit.contender, {*vit.shape}, {*vit.texture}) == ("vit", {0.0}, {1.0})
+    assert (vit.model, {*vit.shape}, {*vit.texture}) == ("vit", {0.0}, {1.0})
     assert all(shape > texture > 0 for shape, texture in zip(resnet.shape, resnet.texture, strict=True))
     assert resnet.images == int((scenes.shapes != scenes.textures).sum()) < 2000
     with pytest.raises(InputError, match="not an experiment with"):

@@ -31,7 +31,7 @@ def finished(tmp_path_factory) -> Path:
     root = tmp_path_factory.mktemp("finished")
     values = tiny_config(root / "runs")
     values["protocol"] |= {"train_sizes": [60, "all"], "seeds": [3, 4], "budget": {"steps": 4}}
-    values["contenders"]["resnet"]["model"] = {"name": "resnet8"}
+    values["models"]["resnet"]["options"] = {}
     (root / "tiny.yaml").write_text(yaml.safe_dump(values))
     assert main(["train", "--config", str(root / "tiny.yaml")]) == 0
     return root
@@ -85,13 +85,13 @@ def test_the_help_of_a_command_describes_every_option_and_has_an_example(command
 
 #: Values of options without a default.
 SAMPLES = {
-    "--contenders.NAME.weights.cell": "runs/before",
+    "--models.NAME.weights.run": "runs/before",
     "--name": "mine",
     "--minutes": "5",
     "--protocol.budget.steps": "5",
     "--protocol.budget.epochs": "0.5",
     "--protocol.budget.flops": "1e12",
-    "--contenders.NAME.model": "{name: vit_nano}",
+    "--models.NAME.name": "vit_nano",
     "--config": "quickstart",
     "--data.root": "data",
     "--form": "quadratic",
@@ -139,7 +139,7 @@ def test_status_without_a_folder_lists_the_experiments(trained_once, tmp_path, m
     for name in ("one", "two/tuning"):
         shutil.copytree(trained_once, tmp_path / "runs" / name)
     (tmp_path / "runs" / "torn").mkdir()
-    (tmp_path / "runs" / "torn" / "grid.json").write_text("{")
+    (tmp_path / "runs" / "torn" / "runs.json").write_text("{")
     assert main(["status"]) == 0
     printed = capsys.readouterr()
     assert printed.out.splitlines() == ["one: 4 of 4 done", "two, search for recipes: 4 of 4 done"]
@@ -180,15 +180,15 @@ from pathlib import Path
 from vit_vs_cnn.cli import main
 from vit_vs_cnn.reporting.findings import read_findings
 tried = [["--help"], ["train", "--help"], ["inspect", "--help"], ["--version"], ["fly"], ["compare", "a", "--quik"],
-         ["train", "--protocol.seedz", "1"], ["train", "--contenders.vit.optimizer.lrr", "1"],
+         ["train", "--protocol.seedz", "1"], ["train", "--models.vit.optimizer.lrr", "1"],
          ["train", "--config", "decide", "--data.root", "fotos"], ["audit", "--data.root", "fotos"],
          ["tune", "--config", "decide", "--data.root", {str(tmp_path / "small")!r}],
-         ["train", "--contenders.vit.model.name", "vitt"], ["status", {str(experiment)!r}]]
+         ["train", "--models.vit.name", "vitt"], ["status", {str(experiment)!r}]]
 codes = [main(words) for words in tried]
 assert read_findings(Path({str(experiment)!r})).answers.correct
 assert not {{"torch", "lightning", "timm"}} & set(sys.modules)
 assert codes == [0, 0, 0, 0, 2, 2, 2, 2, 2, 2, 2, 2, 0], codes
-assert main(["predict", {str(experiment)!r}, {str(image)!r}, "--contender", "resnet"]) == 0
+assert main(["predict", {str(experiment)!r}, {str(image)!r}, "--model", "resnet"]) == 0
 assert "vit_nano" in vc.list_models()
 unneeded = {{"lightning", "timm", "torchmetrics", "torchvision", "matplotlib", "pandas", "torch._dynamo"}}
 assert not unneeded & set(sys.modules), unneeded & set(sys.modules)
@@ -217,7 +217,7 @@ def test_progress_is_on_standard_error_and_can_be_turned_off(finished, capsys):
     assert silent.err == ""
     runs = json.loads(silent.out)["runs"]
     assert len(runs) == 8
-    assert {run["contender"] for run in runs} == {"vit", "resnet"}
+    assert {run["model"] for run in runs} == {"vit", "resnet"}
     assert main(["status", str(finished / "runs" / "tiny"), "--json"]) == 0
     assert {run["state"] for run in json.loads(capsys.readouterr().out)["runs"]} == {"done"}
 
@@ -245,8 +245,8 @@ def _words(values: dict, tmp_path: Path) -> list[str]:
 def test_a_run_finishes_with_arguments_of_lightnings_trainer(tmp_path, monkeypatch, trainer):
     monkeypatch.chdir(tmp_path)
     values = tiny_config(tmp_path)
-    values["contenders"].pop("resnet")
-    values["contenders"]["vit"].pop("ema_half_life")  # which half precision refuses
+    values["models"].pop("resnet")
+    values["models"]["vit"].pop("ema_half_life")  # which half precision refuses
     values["protocol"]["budget"] = {"steps": 2}
     values["trainer"] = {"accelerator": "cpu", "devices": 1, "logger": False} | trainer
     assert main(_words(values, tmp_path)) == 0
@@ -258,7 +258,7 @@ def test_a_stopped_command_saves_its_state_and_resumes(tmp_path, capsys, number)
     """A step has two batches here, so that the signal may arrive between them."""
     values = tiny_config(tmp_path)
     values["protocol"]["budget"] = {"steps": 50}
-    values["contenders"].pop("vit")
+    values["models"].pop("vit")
     words = _words(values, tmp_path)
 
     def interrupt() -> None:
@@ -304,7 +304,7 @@ def test_a_closed_pipe_is_not_an_error():
 
 def test_the_report_of_an_unfinished_experiment_counts_missing_runs(finished, tmp_path, capsys):
     shutil.copytree(finished / "runs", tmp_path / "runs")
-    next((tmp_path / "runs" / "tiny" / "cells").glob("*/result.json")).unlink()
+    next((tmp_path / "runs" / "tiny").glob("*/result.json")).unlink()
     assert main(["report", str(tmp_path / "runs" / "tiny")]) == 0
     output = capsys.readouterr().out
     assert re.search(r"^note: Of \d+ runs 1 is not finished. The report contains the others.", output, re.MULTILINE)

@@ -33,7 +33,7 @@ def experiment(trained_once, tmp_path) -> Path:
 
 
 def _run_folder(experiment: Path, name: str) -> Path:
-    (folder,) = experiment.glob(f"cells/{name}-*")
+    (folder,) = experiment.glob(f"{name}-*")
     return folder
 
 
@@ -52,7 +52,7 @@ def test_comparing_two_runs_gives_all_parts_a_page_and_tables(request, figures, 
     runs = [_run_folder(experiment, "vit-n120-s3"), _run_folder(experiment, "resnet-n120-s3")]
     assert _compare(*runs, "--quick", "--count", 10, "--output", tmp_path / "out") == 0
     printed = capsys.readouterr().out
-    for text in ("top-1 %", "ECE", "corrupted %", "MACs", "contender.model.name", "no conclusion, as "):
+    for text in ("top-1 %", "ECE", "corrupted %", "MACs", "model.name", "no conclusion, as "):
         assert text in printed, text
     result = json.loads((tmp_path / "out" / "comparison.json").read_text())
     assert all(result[part] for part in PARTS)
@@ -86,9 +86,9 @@ def test_saved_predictions_are_reused_without_a_new_log_entry(experiment, capsys
 
 
 @pytest.mark.filterwarnings("ignore:.*have now been tested")
-def test_two_contenders_with_one_recipe_are_two_groups_of_equal_accuracy(tmp_path):
+def test_two_models_with_one_recipe_are_two_groups_of_equal_accuracy(tmp_path):
     values = tiny_config(tmp_path, protocol={"budget": {"steps": 1}, "batch_size": 14, "train_sizes": [60]})
-    values["contenders"] = dict.fromkeys(("first", "second"), values["contenders"]["resnet"])
+    values["models"] = dict.fromkeys(("first", "second"), values["models"]["resnet"])
     run_quietly(experiment_from_dict(values))
     found = vc.compare(tmp_path / "tiny", parts=["accuracy"], quiet=True).frame()
     assert {*found["group"]} == {"first", "second"}
@@ -126,7 +126,7 @@ def test_predictions_of_other_weights_are_not_reused(experiment, capsys):
 
 
 def test_parts_without_predictions_do_not_use_the_test_set(experiment, capsys):
-    for run_folder in experiment.glob("cells/*"):
+    for run_folder in experiment.glob("*-n*-s*"):
         (run_folder / "predictions.npz").unlink()
     before = _log(experiment)
     assert _compare(experiment, "--parts", "cost,differences", "--quick", "--json") == 0
@@ -183,8 +183,8 @@ def test_files_of_one_name_need_a_label(experiment, tmp_path, capsys, refused):
 
 def test_two_copies_of_one_run_are_refused_as_copies(refused, experiment, tmp_path):
     run_folder = _run_folder(experiment, "vit-n120-s3")
-    shutil.copytree(run_folder, tmp_path / "copied" / "cells" / run_folder.name)
-    assert "there is another copy of vit-s3" in refused(run_folder, tmp_path / "copied" / "cells" / run_folder.name)
+    shutil.copytree(run_folder, tmp_path / "copied" / run_folder.name)
+    assert "there is another copy of vit-s3" in refused(run_folder, tmp_path / "copied" / run_folder.name)
 
 
 def _as_trained_with(run_folder: Path, target: Path, *, name: str, lr: float, seed: int) -> Path:
@@ -194,8 +194,8 @@ def _as_trained_with(run_folder: Path, target: Path, *, name: str, lr: float, se
     def change(contents):
         origin = contents["vit_vs_cnn"]["origin"]
         origin["experiment"]["name"] = name
-        origin["experiment"]["contenders"][origin["cell"]["contender"]]["optimizer"]["lr"] = lr
-        origin["cell"]["seed"] = seed
+        origin["experiment"]["models"][origin["run"]["model"]]["optimizer"]["lr"] = lr
+        origin["run"]["seed"] = seed
 
     _rewritten(target / run_folder.name / "checkpoints" / "last.ckpt", change)
     return target / run_folder.name
@@ -218,7 +218,7 @@ def test_runs_of_different_recipes_are_different_rows(experiment, tmp_path, caps
     assert _compare(*words, "--parts", "differences", "--json") == 0
     result = json.loads(capsys.readouterr().out)
     assert [network["group"] for network in result["networks"]] == rows
-    assert list(result["differences"]) == ["contender.optimizer.lr", "recipe"]
+    assert list(result["differences"]) == ["model.optimizer.lr", "recipe"]
 
 
 def test_rows_of_different_recipes_need_labels(refused, experiment, tmp_path):
@@ -318,17 +318,17 @@ def _elsewhere(experiment: Path, tmp_path: Path, **objects) -> Path:
     from vit_vs_cnn.runs.run import read_run
 
     run_folder = _run_folder(experiment, "resnet-n120-s3")
-    target = tmp_path / "other" / "cells" / run_folder.name
+    target = tmp_path / "other" / run_folder.name
     shutil.copytree(run_folder, target)
     config = yaml.safe_load((target / "config.yaml").read_text())
     config["experiment"]["data"]["synthetic"].update(objects)
     (target / "config.yaml").write_text(yaml.safe_dump(config))
     data = read_run(target).experiment.data
-    config["cell"]["fingerprint"] = ExperimentData(data).fingerprint
+    config["run"]["fingerprint"] = ExperimentData(data).fingerprint
     (target / "config.yaml").write_text(yaml.safe_dump(config))
 
     def change(contents):
-        contents["vit_vs_cnn"]["origin"] = {key: config[key] for key in ("experiment", "cell")}
+        contents["vit_vs_cnn"]["origin"] = {key: config[key] for key in ("experiment", "run")}
 
     _rewritten(target / "checkpoints" / "last.ckpt", change)
     return target
@@ -368,27 +368,27 @@ def test_a_network_with_unknown_training_images_is_warned_of(experiment, capsys)
         ([], "PATH is missing"),
         (["nowhere.ckpt"], "nowhere.ckpt: no such file or folder"),
         (["timm/resnet10t"], "give at least one checkpoint"),
-        (["CELL", "CELL"], "is named twice"),
-        (["CELL", "timm/resnet10x"], "there is no timm model"),
-        (["CELL", "timm/resnet10t=nowhere.pth"], "nowhere.pth"),
-        (["CELL", "timm/resnet10t=CELL/config.yaml"], "config.yaml"),
-        (["CELL", "CELL/predictions.npz"], "predictions.npz"),
-        (["CELL", "program.pt2"], "is damaged or not a checkpoint"),
-        (["CELL", "CELL/config.yaml"], "config.yaml"),
-        (["CELL/.."], "has no checkpoints/last.ckpt"),
+        (["RUN", "RUN"], "is named twice"),
+        (["RUN", "timm/resnet10x"], "there is no timm model"),
+        (["RUN", "timm/resnet10t=nowhere.pth"], "nowhere.pth"),
+        (["RUN", "timm/resnet10t=RUN/config.yaml"], "config.yaml"),
+        (["RUN", "RUN/predictions.npz"], "predictions.npz"),
+        (["RUN", "program.pt2"], "is damaged or not a checkpoint"),
+        (["RUN", "RUN/config.yaml"], "config.yaml"),
+        (["RUN/checkpoints"], "has no checkpoints/last.ckpt"),
         (["EXPERIMENT", "--train-size", "77"], "no finished run of 77 images; there are [120]"),
-        (["CELL", "--parts", "accuracy,beauty"], "part 'beauty' is not one of accuracy"),
-        (["CELL", "--parts", "cost", "--skip", "cost"], "either parts or skip"),
-        (["CELL", "--skip", ",".join(PARTS)], "no part is left"),
-        (["CELL", "--count", "0"], "count: 0 must be a whole number, at least 1"),
-        (["CELL", "--root", "nowhere"], "nowhere: no such file or folder"),
-        (["CELL", "--device", "abacus"], "device: expected auto, cpu"),
+        (["RUN", "--parts", "accuracy,beauty"], "part 'beauty' is not one of accuracy"),
+        (["RUN", "--parts", "cost", "--skip", "cost"], "either parts or skip"),
+        (["RUN", "--skip", ",".join(PARTS)], "no part is left"),
+        (["RUN", "--count", "0"], "count: 0 must be a whole number, at least 1"),
+        (["RUN", "--root", "nowhere"], "nowhere: no such file or folder"),
+        (["RUN", "--device", "abacus"], "device: expected auto, cpu"),
     ],
 )
 def test_wrong_arguments_are_refused(refused, experiment, tmp_path, words, message):
     (tmp_path / "program.pt2").write_bytes(b"")
     run_folder = str(_run_folder(experiment, "vit-n120-s3"))
-    words = [word.replace("CELL", run_folder).replace("EXPERIMENT", str(experiment)) for word in words]
+    words = [word.replace("RUN", run_folder).replace("EXPERIMENT", str(experiment)) for word in words]
     assert message in refused(*words)
 
 
@@ -429,7 +429,7 @@ def test_a_damaged_or_malicious_checkpoint_is_refused_and_executes_nothing(refus
         case "foreign":
             torch.save({"weights": torch.zeros(3)}, checkpoint)
         case "architecture":
-            _rewritten(checkpoint, lambda c: c["vit_vs_cnn"].update(model={"name": "resnet20"}))
+            _rewritten(checkpoint, lambda c: c["vit_vs_cnn"].update(architecture={"name": "resnet20"}))
         case "nonsense":
             _rewritten(checkpoint, lambda c: c["vit_vs_cnn"].update(image_shape="square"))
     line = refused(checkpoint, _run_folder(experiment, "vit-n120-s3"))

@@ -46,7 +46,7 @@ def test_a_folder_gets_a_report_and_a_repeated_command_keeps_its_plan(tmp_path, 
     monkeypatch.setattr(pretrained, "_read_hub", _without_network)
     _write_images(tmp_path / "photos", classes=(0, 3), of_each=31, side=32)
     small = (
-        "--data.folder.image_size 16 --contenders.vit.model.patch_size 4 --protocol.batch_size 6 --trainer.logger false"
+        "--data.folder.image_size 16 --models.vit.options.patch_size 4 --protocol.batch_size 6 --trainer.logger false"
     )
     named = (
         "--protocol.budget.steps 3 --protocol.seeds [5] --trainer.accelerator cpu --tuning.trials 2 --tuning.splits 1"

@@ -111,14 +111,14 @@ def check_settings(configs: list[str], overrides: dict[str, Any]) -> None:
     known = every_setting()
     values = {key: value for key, value in overrides.items() if not re.search(r"^\[?[A-Z_.:/]+\]?$|\.\.\.", str(value))}
     for key in overrides.keys() - values.keys():
-        general = re.sub(r"^contenders\.\w+", "contenders.NAME", key)
+        general = re.sub(r"^models\.\w+", "models.NAME", key)
         assert general in known or any(one.startswith(f"{general}.") for one in known), f"there is no setting {key}"
     experiment = load_experiment(configs or None, values)
-    changed = {key.split(".")[1] for key, value in values.items() if key.startswith("contenders.") and value}
-    for contender in changed:
-        model = experiment.contenders[contender].model
-        if "class_path" not in model:  # a class of the reader
-            build_network(model, num_classes=7, image_shape=(3, 64, 64), location=f"contenders.{contender}.model")
+    changed = {key.split(".")[1] for key, value in values.items() if key.startswith("models.") and value}
+    for name in changed:
+        model = experiment.models[name]
+        if model.class_path is None:  # otherwise a class of the reader
+            build_network(model.architecture, num_classes=7, image_shape=(3, 64, 64), location=f"models.{name}")
 
 
 def check_module(words: list[str]) -> None:
@@ -152,10 +152,10 @@ def check_module(words: list[str]) -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        ["--contenders.vit.model.nonsense", "1"],
-        ["--contenders.vit.model.patch_size", "hello"],
-        ["--contenders.vit.model", "{name: vit_small, patch: 8}"],
-        ["--contenders.vit.optimizer.rate", "1"],
+        ["--models.vit.options.nonsense", "1"],
+        ["--models.vit.options.patch_size", "hello"],
+        ["--models.vit.model", "{name: vit_small, patch: 8}"],
+        ["--models.vit.optimizer.rate", "1"],
         ["--protocol.seeds", "NAME", "--protocol.seed", "NAME"],
         ["--quietly"],
     ],

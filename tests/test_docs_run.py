@@ -43,11 +43,11 @@ NOT_RUN = {
 }
 SHORT = "--protocol.budget.steps 2 --data.synthetic.test_images 100"
 CIFAR = "--data.cifar.verify_checksum false --protocol.budget.steps 1 --protocol.seeds [0]"
-NANO = "--contenders.vit.model '{name: vit_nano}' --contenders.resnet.model '{name: resnet8}'"
+NANO = "--models.vit vit_nano --models.resnet resnet8"
 #: Options that are added to commands that match (page, ``$``, command) to reduce their work.
 SMALLER = {
     r"^(?!.*--executor).*\b(train(\.py)?|tune)\b": "--executor local",
-    r"train(\.py)?( --name deeper)?( --protocol\.seeds [^-]*| --contenders\.resnet\.model [^-]*| --name duel)?$": SHORT,
+    r"train(\.py)?( --name deeper)?( --protocol\.seeds [^-]*| --models\.resnet [^-]*| --name duel)?$": SHORT,
     r"--config (configs/)?(cifar10|regimes)": CIFAR,
     r"--config regimes_cpu": "--protocol.train_sizes [5000]",
     r"--config cifar10 ": f"--protocol.train_sizes [400] --protocol.batch_size 32 --execution.compile false {NANO}",
@@ -57,7 +57,7 @@ SMALLER = {
     r"your_images.*--config decide": "--protocol.seeds [0,1,2] --data.folder.image_size 32",
     r"--tuning\.(trials 12|space)": "--tuning.trials 2 --tuning.splits 1 --data.validation_fraction 0.5",
     r"audit --data\.source cifar10": "--data.cifar.verify_checksum false",
-    r"inspect runs/(?!.*(--count [24]|--images))|inspect CELL(?!.*--images)": "--count 2",
+    r"inspect runs/(?!.*(--count [24]|--images))|inspect RUN(?!.*--images)": "--count 2",
     r"--score": "--score-images 4",
     r"compare runs/(?!.*--quiet)": "--count 40",
     r"\$ vit-vs-cnn locality": "--count 8 --held-out 4",
@@ -66,9 +66,9 @@ SMALLER = {
 }
 #: Placeholders on pages for values of the reader.
 STANDS_FOR = {
-    r"(cells/\w+-n\d+-s\d+-)(\.\.\.|[0-9a-f]{4}\b)": r"\1*",
-    r"\bCELL\b": "runs/cifar10_cpu/cells/vit-*",
-    r"\bCHECKPOINT\b": "runs/duel/cells/vit-*/checkpoints/last.ckpt",
+    r"(runs/\w+/\w+-n\d+-s\d+-)(\.\.\.|[0-9a-f]{4}\b)": r"\1*",
+    r"\bRUN\b": "runs/cifar10_cpu/vit-*",
+    r"\bCHECKPOINT\b": "runs/duel/vit-*/checkpoints/last.ckpt",
     r"\bFOLDER\b": "figures",
     r"\bnew_photos\b": "photos",
 }
@@ -91,7 +91,7 @@ BEFORE = {
     "docs/howto/inspect.md": [f"vit-vs-cnn train --config cifar10_cpu --trainer.callbacks '{CALLBACKS}'"],
     "docs/howto/predict.md": [
         "vit-vs-cnn train",
-        "vit-vs-cnn export runs/quickstart/cells/vit-*-s0-* --format safetensors --output .",
+        "vit-vs-cnn export runs/quickstart/vit-*-s0-* --format safetensors --output .",
     ],
     "docs/reference/commands.md": [DUEL, f"{REGIMES} --name locality"],
 }

@@ -36,13 +36,13 @@ PRINTED_BY = {
     "config cifar": ["train", "--config", "cifar"],
     "trian": ["trian"],
     "is not in 1 to 60": ["train", *TINY, "--protocol.train_sizes", "[500]"],
-    "by_size": ["train", "--contenders.vit.by_size", "{500: {label_smoothing: 0.1}}", *TINY],
+    "by_size": ["train", "--models.vit.by_size", "{500: {label_smoothing: 0.1}}", *TINY],
     "exactly one of": ["train", "--protocol.budget", "{steps: 5, epochs: 5}"],
     "protocol.pairs": ["train", "--protocol.pairs", "[[vit, cnn]]"],
-    "patch_size": ["train", "--contenders.vit.model.patch_size", "5", *TINY],
-    "num_heads": ["train", "--contenders.vit.model.num_heads", "5", *TINY],
-    "model.dept": ["train", "--contenders.vit.model.dept", "4", *TINY],
-    "finetune: head": ["train", "--contenders.vit.finetune", "head"],
+    "patch_size": ["train", "--models.vit.options.patch_size", "5", *TINY],
+    "num_heads": ["train", "--models.vit.options.num_heads", "5", *TINY],
+    "options.dept": ["train", "--models.vit.options.dept", "4", *TINY],
+    "finetune: head": ["train", "--models.vit.finetune", "head"],
     "fotos": [*FOLDER, "fotos"],
     "only the class": [*FOLDER, "one"],
     "no train/": [*FOLDER, "half"],
@@ -76,7 +76,7 @@ GIVEN = {
 TRAINED = {
     "loss is not a number",
     "minutes 0.001",
-    "several contenders",
+    "several models",
     "mine.Net",
     "onnxscript",
     "no attention between",
@@ -120,7 +120,7 @@ def test_messages_of_the_page_are_printed(key, here, capsys):
 def test_messages_about_images_given_in_python_are_raised(key, here):
     config = {"name": "given", "protocol": {"train_sizes": [20], "budget": {"steps": 1}}}
     with pytest.raises(InputError) as error:
-        vc.train(config | {"contenders": {"resnet": {"model": {"name": "resnet8"}}}}, data=GIVEN[key], quiet=True)
+        vc.train(config | {"models": {"resnet": {"name": "resnet8"}}}, data=GIVEN[key], quiet=True)
     assert explained(key).match(str(error.value))
 
 
@@ -134,12 +134,12 @@ def test_messages_that_need_training_first_are_printed(here, capsys, monkeypatch
         main([*words])
         return capsys.readouterr().err.splitlines()[-1]
 
-    diverging = ["--contenders.vit.optimizer", "{name: sgd, lr: 1.0e8}", "--contenders.resnet", "null"]
+    diverging = ["--models.vit.optimizer", "{name: sgd, lr: 1.0e8}", "--models.resnet", "null"]
     main(["train", *TINY, *diverging, "--protocol.budget.steps", "30", "--trainer.precision", "32-true"])
     assert re.search(r"the loss is not a number at step \d+ of 30: likely the learning", capsys.readouterr().err)
-    main(["train", "--name", "a", *TINY, "--contenders.resnet.model", "{class_path: mine.Net}"])
-    own = str(next(Path("runs/a/cells").glob("resnet*")))
-    assert explained("several contenders").match(last_line("to-attention", "runs/a"))
+    main(["train", "--name", "a", *TINY, "--models.resnet", "{class_path: mine.Net}"])
+    own = str(next(Path("runs/a").glob("resnet*")))
+    assert explained("several models").match(last_line("to-attention", "runs/a"))
     assert explained("mine.Net").match(last_line("inspect", own))
     assert explained("no attention between").match(last_line("inspect", own, "--trust", "--methods", "rollout"))
     monkeypatch.setitem(sys.modules, "onnxscript", None)

@@ -24,7 +24,7 @@ def stops_before_training(monkeypatch, tmp_path):
 
 
 def test_the_config_before_fuzzing_is_valid():
-    assert experiment_from_dict(BASE).contenders.keys() == {"vit", "resnet"}
+    assert experiment_from_dict(BASE).models.keys() == {"vit", "resnet"}
 
 
 @pytest.mark.filterwarnings("ignore")  # of Lightning and timm

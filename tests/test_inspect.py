@@ -49,7 +49,7 @@ def experiment(tmp_path_factory) -> Path:
 
 
 def _run_folder(experiment: Path, name: str) -> Path:
-    (folder,) = experiment.glob(f"cells/{name}-*")
+    (folder,) = experiment.glob(f"{name}-*")
     return folder
 
 

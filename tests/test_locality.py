@@ -24,11 +24,11 @@ def experiment(tmp_path_factory) -> Path:
     root = tmp_path_factory.mktemp("locality")
     values = tiny_config(root)
     values["data"]["synthetic"] |= {"image_size": 16}
-    values["contenders"]["vit"]["model"] |= {"patch_size": 4}
-    resnet = {**values["contenders"]["resnet"], "model": {"name": "resnet8", "width": 4, "zero_init_residual": False}}
-    released = {**resnet, "model": {**resnet["model"], "name": "attention/resnet8", "released": True}}
-    values["contenders"] = {
-        "vit": values["contenders"]["vit"],
+    values["models"]["vit"]["options"] |= {"patch_size": 4}
+    resnet = {**values["models"]["resnet"], "name": "resnet8", "options": {"width": 4, "zero_init_residual": False}}
+    released = {**resnet, "name": "attention/resnet8", "options": {**resnet["options"], "released": True}}
+    values["models"] = {
+        "vit": values["models"]["vit"],
         "resnet": resnet,
         "released": {**released, "starts_from": "resnet"},
     }
@@ -39,8 +39,8 @@ def experiment(tmp_path_factory) -> Path:
     return root / "tiny"
 
 
-def _run_folder(experiment: Path, contender: str) -> Path:
-    return next((experiment / "cells").glob(f"{contender}-*-s3-*"))
+def _run_folder(experiment: Path, model: str) -> Path:
+    return next((experiment).glob(f"{model}-*-s3-*"))
 
 
 def test_a_converted_network_gives_the_same_logits_and_is_a_checkpoint(experiment, capsys):

@@ -20,11 +20,11 @@ data:
   validation_fraction: 0.3
   folder: {{image_size: 8, test_fraction: 0.3, cache: {cache}, split_seed: {split}}}
 protocol: {{train_sizes: [all], seeds: [0, 1, 2], budget: {{steps: 12}}, batch_size: 16}}
-contenders:
+models:
   vit:
-    model: {{name: vit_nano, patch_size: 4, embed_dim: 12, depth: 1, num_heads: 3}}
-  resnet:
-    model: {{name: resnet8, width: 2}}
+    name: vit_nano
+    options: {{patch_size: 4, embed_dim: 12, depth: 1, num_heads: 3}}
+  resnet: {{name: resnet8, options: {{width: 2}}}}
 trainer: {{logger: false, accelerator: cpu}}
 """
 
@@ -86,7 +86,7 @@ def test_compare_shows_no_difference_on_noise(noise, capsys):
 
 def test_weights_trained_on_test_images_are_refused(noise, capsys):
     """With another split, test images include training images of the start weights, whose labels are memorized."""
-    start = next((noise / "runs" / "noise" / "cells").glob("resnet-*-s0-*/checkpoints/last.ckpt"))
+    start = next((noise / "runs" / "noise").glob("resnet-*-s0-*/checkpoints/last.ckpt"))
     words = ["--config", str(_config(noise, split=1)), "--name", "started"]
-    assert main(["train", *words, "--contenders.resnet.weights.cell", str(start)]) == 2
+    assert main(["train", *words, "--models.resnet.weights.run", str(start)]) == 2
     assert re.search(r"were trained on \d+ of the \d+ images that resnet-n129-s0 is", capsys.readouterr().err)

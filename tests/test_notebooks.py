@@ -138,8 +138,8 @@ def test_accuracies_in_notebooks_equal_the_recorded_ones():
     table = HERE.parent / "results" / "regimes_cpu" / "results.csv"
     recorded = {result.coordinates: result.accuracy for result in read_result_table(table)}
     written = {
-        (contender, size, seed): accuracy
-        for contender, by_size in names["RECORDED"].items()
+        (model, size, seed): accuracy
+        for model, by_size in names["RECORDED"].items()
         for size, accuracies in by_size.items()
         for seed, accuracy in enumerate(accuracies)
     }

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.filterwarnings("always:.*could not be read:UserWarning"
 
 @pytest.fixture(scope="module")
 def run(trained_once):
-    return next((trained_once / "cells").glob("vit-n120-s3-*"))
+    return next((trained_once).glob("vit-n120-s3-*"))
 
 
 @pytest.fixture(scope="module")
@@ -76,11 +76,11 @@ def test_few_in_distribution_images_are_flagged_by_the_validation_threshold(vit)
     assert of_validation.ood_scores.max() == pytest.approx(1, abs=1e-3)  # of 30 images
 
 
-@pytest.mark.parametrize("contender", ["vit", "resnet"])
+@pytest.mark.parametrize("model", ["vit", "resnet"])
 @pytest.mark.parametrize("kind", ["noise", "blank"])
-def test_noise_and_blank_images_are_flagged(trained_once, contender, kind):
+def test_noise_and_blank_images_are_flagged(trained_once, model, kind):
     images = unlike_images((3, 32, 32))[kind]
-    assert np.mean(vc.load(trained_once, contender).predict(images).is_out_of_distribution) > 0.9
+    assert np.mean(vc.load(trained_once, model).predict(images).is_out_of_distribution) > 0.9
 
 
 def test_score_that_does_not_separate_noise_is_not_offered(vit, monkeypatch):
@@ -97,8 +97,8 @@ def test_score_that_does_not_separate_noise_is_not_offered(vit, monkeypatch):
 
 @pytest.mark.parametrize("other", ["checkpoint", "result", "none", "half"])
 def test_temperatures_and_scores_of_other_weights_or_damaged_files_are_not_used(run, tmp_path, other):
-    shutil.copytree(run, tmp_path / "cell")
-    path, stored = tmp_path / "cell" / "checkpoints" / "last.ckpt", tmp_path / "cell" / "out_of_distribution.npz"
+    shutil.copytree(run, tmp_path / "copy")
+    path, stored = tmp_path / "copy" / "checkpoints" / "last.ckpt", tmp_path / "copy" / "out_of_distribution.npz"
     result = read_result(run / "result.json")
     if other == "checkpoint":
         contents = torch.load(path, weights_only=True)
@@ -112,7 +112,7 @@ def test_temperatures_and_scores_of_other_weights_or_damaged_files_are_not_used(
         stored.unlink()
     else:
         stored.write_bytes(stored.read_bytes()[:500])
-    (tmp_path / "cell" / "result.json").write_text(result.to_json())
+    (tmp_path / "copy" / "result.json").write_text(result.to_json())
     network = vc.load(path)
     predictions = network.predict(np.zeros((32, 32, 3), np.uint8))
     assert predictions.is_out_of_distribution == [None] and "a score that separates noise" in predictions.lines[-2]
@@ -204,16 +204,16 @@ def test_most_accurate_model_of_an_experiment_predicts_unless_one_is_named(train
     assert main(["predict", str(trained_once), str(photos / "a.png"), "--json"]) == 0
     printed = capsys.readouterr()
     size = f"{analysis.sizes[-1]} training images ({100 * accuracy[best]:.1f} %)"
-    assert f"Model: {best}, " in printed.err and f"{size}; --contender names another ({other})" in printed.err
+    assert f"Model: {best}, " in printed.err and f"{size}; --model names another ({other})" in printed.err
     expected = vc.load(trained_once, best).predict(photos / "a.png")
     assert json.loads(printed.out)["pictures"] == [*expected.rows()]
-    assert main(["predict", str(trained_once), str(photos / "a.png"), "--contender", other]) == 0
+    assert main(["predict", str(trained_once), str(photos / "a.png"), "--model", other]) == 0
     assert "Model: " not in capsys.readouterr().err
 
 
 def test_a_timm_model_needs_weights_to_predict_the_classes_of_an_experiment(trained_once, photos, tmp_path):
     weights = tmp_path / "mine.pth"
-    classes = {"classes_from": trained_once, "contender": "vit", "quiet": True}
+    classes = {"classes_from": trained_once, "model": "vit", "quiet": True}
     torch.save(vc.load("timm/resnet10t", "vit", classes_from=trained_once).network.state_dict(), weights)
     assert len(vc.api.predict(f"timm/resnet10t={weights}", photos / "a.png", **classes)) == 1
     with pytest.raises(InputError, match="no weights were named, so it is untrained; timm/resnet10t=FILE names them"):

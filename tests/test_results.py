@@ -12,6 +12,7 @@ from benchmarks import maps
 from tests.printed import find_difference
 from vit_vs_cnn.cli import main
 from vit_vs_cnn.config.experiment import experiment_from_dict
+from vit_vs_cnn.config.identity import hash_settings, run_identity
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.regimes.analysis import Analysis, read_analysis, read_table_analysis
 from vit_vs_cnn.regimes.answer import write_answer
@@ -54,6 +55,21 @@ def test_recorded_configs_can_be_read(path):
     experiment_from_dict(yaml.safe_load(path.read_text()))
 
 
+@pytest.mark.parametrize("table", TABLES, ids=_name)
+def test_recorded_runs_have_the_names_that_their_configs_give_today(table):
+    """So an unpacked record can be continued without repeating a run. Runs without recorded settings are left out."""
+    experiment = experiment_from_dict(yaml.safe_load(table.with_name("experiment.yaml").read_text()))
+    for result in (result for result in read_result_table(table) if result.recipe):
+        known = {name: result.conditions.get(name) for name in ("starts_from", "weights")}
+        settings = experiment.run_settings(
+            *result.coordinates,
+            budget=result.parsed_budget,
+            fingerprint=result.conditions["data"]["fingerprint"],
+            **known,
+        )
+        assert result.run.endswith(f"-{hash_settings(run_identity(settings))}")
+
+
 def test_every_record_is_quoted():
     records = {_name(path.parent if path.with_name("predictions.npz").exists() else path) for path in TABLES}
     assert records <= {record for _, record in QUOTES}
@@ -66,7 +82,7 @@ def test_a_document_contains_what_report_prints(path, record):
 
 DUPLICATES_QUOTED = [
     path
-    for path in sorted(RESULTS.rglob("duplicates.json"))
+    for path in sorted(RESULTS.rglob("near_duplicates.json"))
     if path.with_name("README.md").exists() and "near-duplicate" in path.with_name("README.md").read_text().lower()
 ]
 
@@ -128,7 +144,7 @@ def test_the_command_prints_the_answer_of_a_table(capsys):
     ("text", "message"),
     [
         ("", "the table has no runs"),
-        ("contender\nvit\n", "line 2: run: has to be given"),
+        ("model\nvit\n", "line 2: run: has to be given"),
         ("a,b\n1,2\n", "line 2: a: there is no such column"),
     ],
 )

@@ -16,31 +16,31 @@ from vit_vs_cnn.runs.record import MAJORITY
 from vit_vs_cnn.runs.result import read_result
 
 SEEDS = (3, 4, 5)
-#: Approximate accuracy of each contender.
+#: Approximate accuracy of each model.
 SHARES = {"vit": 0.35, "resnet": 0.8, "small": 0.37}
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory) -> Path:
-    """Three contenders and three seeds with made-up predictions, as networks of three steps predict one class."""
+    """Three models and three seeds with made-up predictions, as networks of three steps predict one class."""
     root = tmp_path_factory.mktemp("trained")
     protocol = {"train_sizes": [120], "seeds": list(SEEDS), "budget": {"steps": 2}, "batch_size": 14}
-    contenders = tiny_config(root)["contenders"]
-    contenders["small"] = {"model": {"name": "resnet8", "width": 4}}
-    run_quietly(tiny_experiment(root, protocol=protocol, contenders=contenders, execution={}))
-    for run in (root / "tiny" / "cells").iterdir():
+    models = tiny_config(root)["models"]
+    models["small"] = {"name": "resnet8", "options": {"width": 4}}
+    run_quietly(tiny_experiment(root, protocol=protocol, models=models, execution={}))
+    for run in (root / "tiny").glob("*-s*-*"):
         _make_up(run)
     return root / "tiny"
 
 
 def _make_up(run: Path) -> None:
     """Predictions with errors shared by all networks, and further ones by seed and network."""
-    contender, _, seed = run.name.split("-")[:3]
+    model, _, seed = run.name.split("-")[:3]
     labels = Predictions.load(run / "predictions.npz").labels
-    rng = np.random.default_rng([int(seed[1:]), *contender.encode()])
+    rng = np.random.default_rng([int(seed[1:]), *model.encode()])
     count = len(labels)
     score = np.random.default_rng(0).random(count) + rng.normal(0, 0.08, count)
-    right = torch.from_numpy(score < SHARES[contender] + rng.normal(0, 0.01))
+    right = torch.from_numpy(score < SHARES[model] + rng.normal(0, 0.01))
     _replace_answers(run, torch.where(right, labels, (labels + 1) % 10))
 
 
@@ -59,10 +59,10 @@ def _stored(experiment: Path, folder: Path, keep) -> Path:
     """A copy of an experiment with some of its runs in another order."""
     shutil.copytree(experiment, folder)
     shutil.copytree(experiment.parent / "test-sets", folder.parent / "test-sets", dirs_exist_ok=True)
-    grid = json.loads((folder / "grid.json").read_text())
+    grid = json.loads((folder / "runs.json").read_text())
     names = [n for n in grid if keep(*n.split("-")[:3:2])]
-    (folder / "grid.json").write_text(json.dumps({name: grid[name] for name in names[::-1]}))
-    for run in (folder / "cells").iterdir():
+    (folder / "runs.json").write_text(json.dumps({name: grid[name] for name in names[::-1]}))
+    for run in folder.glob("*-s*-*"):
         if run.name not in names:
             shutil.rmtree(run)
     return folder
@@ -106,7 +106,7 @@ def _assert_same(compared: dict, reported: dict) -> None:
         assert texts == reported[pair][1], pair
 
 
-def test_compare_and_report_agree_on_three_contenders_over_three_seeds(trained, tmp_path, capsys):
+def test_compare_and_report_agree_on_three_models_over_three_seeds(trained, tmp_path, capsys):
     compared, reported = _both(_stored(trained, tmp_path / "all", lambda *_: True), capsys)
     _assert_same(compared, reported)
     conclusions = {pair: texts["conclusion"] for pair, (_, texts) in compared.items()}
@@ -115,7 +115,7 @@ def test_compare_and_report_agree_on_three_contenders_over_three_seeds(trained, 
     assert sorted(texts["adjusted_for"] for _, texts in compared.values()) == [1, 2, 2]  # one is the primary comparison
 
 
-def test_compare_and_report_agree_on_two_contenders_with_a_missing_run(trained, tmp_path, capsys):
+def test_compare_and_report_agree_on_two_models_with_a_missing_run(trained, tmp_path, capsys):
     folder = _stored(trained, tmp_path / "some", lambda c, s: c != "small" and (c, s) != ("vit", "s5"))
     compared, reported = _both(folder, capsys)
     _assert_same(compared, reported)
@@ -126,7 +126,7 @@ def test_compare_and_report_agree_on_two_contenders_with_a_missing_run(trained, 
 def test_every_table_opens_with_the_most_frequent_class_and_a_constant_network_is_named(trained, tmp_path, capsys):
     """A network that predicts one class has the accuracy of always predicting that class."""
     folder = _stored(trained, tmp_path / "constant", lambda c, s: c != "small" and s != "s5")
-    (run,) = folder.glob("cells/vit-n120-s3-*")
+    (run,) = folder.glob("vit-n120-s3-*")
     labels = Predictions.load(run / "predictions.npz").labels
     _replace_answers(run, torch.full_like(labels, int(labels.mode().values)))
     share = float(labels.bincount().max() / len(labels))

@@ -26,10 +26,10 @@ KINDS = ("call", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("impo
 COMMANDS = ("inspect", "compare", "locality", "export", "to-attention")
 #: Settings of an experiment for which jsonargparse would create an object.
 PLACES = (
-    *("contenders.vit.model", "contenders.vit.model.position", "contenders.vit.optimizer", "contenders.resnet.model"),
-    *(f"contenders.vit.optimizer.{name}" for name in ("name", "options", "options.fused")),
-    *(f"contenders.vit.{name}" for name in ("loss", "loss.init_args", "class_weights", "schedule", "augmentation")),
-    *("contenders.vit.by_size.120", "contenders.vit.by_size.120.loss", "contenders.vit.by_size.120.model"),
+    *("models.vit", "models.vit.init_args", "models.vit.options.position", "models.vit.optimizer", "models.resnet"),
+    *(f"models.vit.optimizer.{name}" for name in ("name", "options", "options.fused")),
+    *(f"models.vit.{name}" for name in ("loss", "loss.init_args", "class_weights", "schedule", "augmentation")),
+    *("models.vit.by_size.120", "models.vit.by_size.120.loss", "models.vit.by_size.120.options"),
     *("data", "data.augmentation", "data.synthetic", "data.folder", "protocol", "protocol.budget", "execution"),
     *("execution.passive_callbacks", "execution.metrics", "execution.metrics.f1", "executor.resources", "tuning"),
     *("trainer", *(f"trainer.{name}" for name in ("callbacks", "logger", "plugins", "profiler", "strategy"))),
@@ -63,7 +63,7 @@ def marked(tmp_path, monkeypatch) -> Iterator[Marked]:
 @pytest.fixture(scope="module")
 def trained(trained_once) -> Path:
     """The folder of a finished run of a ViT."""
-    (run,) = trained_once.glob("cells/vit-n120-s3-*")
+    (run,) = trained_once.glob("vit-n120-s3-*")
     return run
 
 
@@ -92,17 +92,17 @@ def test_classes_named_in_a_checkpoint_or_config_are_not_instantiated(trained, m
     with contextlib.suppress(InputError):
         assert open_network(tmp_path / "changed.ckpt").run.recipe is not None
     with contextlib.suppress(InputError):
-        assert read_run(tmp_path).contender == "vit"
+        assert read_run(tmp_path).model == "vit"
 
 
-@pytest.mark.parametrize("command", [*COMMANDS, "cell"])
+@pytest.mark.parametrize("command", [*COMMANDS, "run"])
 @pytest.mark.parametrize("file", ["checkpoint", "safetensors"])
 @pytest.mark.parametrize("kind", ["call", "import"])
 def test_no_command_instantiates_a_model_named_in_a_file(trained, marked, tmp_path, capsys, command, file, kind):
-    run = tmp_path / "cells" / trained.name
+    run = tmp_path / trained.name
     shutil.copytree(trained, run)
     path = _with_model(run, file, marked.specs()[kind])
-    if command == "cell":
+    if command == "run":
         (run / "result.json").unlink()
         path = run
     assert main([command, str(path)]) == 2
@@ -115,10 +115,10 @@ def _with_model(run: Path, file: str, spec: Any) -> Path:
     """A checkpoint or an exported file with metadata that name a class."""
     checkpoint = run / "checkpoints" / "last.ckpt"
     contents = read_checkpoint(checkpoint)
-    contents["vit_vs_cnn"]["model"] = spec
-    contents["vit_vs_cnn"]["origin"]["experiment"]["contenders"]["vit"]["model"] = spec
+    contents["vit_vs_cnn"]["architecture"] = spec
+    contents["vit_vs_cnn"]["origin"]["experiment"]["models"]["vit"] = spec
     values = yaml.safe_load((run / "config.yaml").read_text())
-    values["experiment"]["contenders"]["vit"]["model"] = spec
+    values["experiment"]["models"]["vit"] = spec
     (run / "config.yaml").write_text(yaml.safe_dump(values))
     if file == "checkpoint":
         torch.save(contents, checkpoint)
@@ -126,31 +126,31 @@ def _with_model(run: Path, file: str, spec: Any) -> Path:
     weights = {key.removeprefix("network."): v for key, v in contents["state_dict"].items() if key[:8] == "network."}
     save_file(weights, run / "model.safetensors")
     about = contents["vit_vs_cnn"]
-    metadata = {key: about[key] for key in ("model", "class_names", "image_shape", "mean", "std", "origin")}
+    metadata = {key: about[key] for key in ("architecture", "class_names", "image_shape", "mean", "std", "origin")}
     (run / "config.json").write_text(json.dumps({"vit_vs_cnn": metadata}))
     return run / "model.safetensors"
 
 
 @pytest.mark.parametrize("place", ["trainer.callbacks", "trainer.logger", "execution.passive_callbacks"])
 def test_classes_named_in_a_run_folder_are_refused_without_trust(trained, marked, tmp_path, capsys, place):
-    run = tmp_path / "cells" / trained.name
+    run = tmp_path / trained.name
     shutil.copytree(trained, run)
     (run / "result.json").unlink()
     values = yaml.safe_load((run / "config.yaml").read_text())
     values["experiment"] = _put(values["experiment"], place, marked.specs()["import"])
     (run / "config.yaml").write_text(yaml.safe_dump(values))
-    assert main(["cell", str(run)]) == 2
+    assert main(["run", str(run)]) == 2
     assert "--trust" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("place", "kind"),
-    [("contenders.vit.loss", "import"), ("contenders.vit.optimizer.name", "name"), ("execution.metrics.f1", "import")],
+    [("models.vit.loss", "import"), ("models.vit.optimizer.name", "name"), ("execution.metrics.f1", "import")],
 )
 def test_a_network_opens_without_its_training_classes(trained, marked, tmp_path, place, kind):
     contents = read_checkpoint(trained / "checkpoints" / "last.ckpt")
     about = contents["vit_vs_cnn"]
-    changes = {"contenders.vit.label_smoothing": 0.0, place: marked.specs()[kind]}
+    changes = {"models.vit.label_smoothing": 0.0, place: marked.specs()[kind]}
     for name, value in changes.items():
         about["origin"]["experiment"] = _put(about["origin"]["experiment"], name, value)
     torch.save(contents, tmp_path / "changed.ckpt")
@@ -170,7 +170,7 @@ def test_print_config_creates_no_objects(marked, tmp_path, capsys, place):
 def test_a_file_with_a_custom_model_opens_if_trusted(tmp_path):
     values = tiny_config(tmp_path, protocol={"budget": {"steps": 1}, "batch_size": 14})
     own = {"class_path": "vit_vs_cnn.models.ResNet", "init_args": {"depth": 8, "num_classes": 10}}
-    values["contenders"] = {"own": {"model": own}}
+    values["models"] = {"own": own}
     run_quietly(experiment_from_dict(values))
     (checkpoint,) = tmp_path.rglob("last.ckpt")
     with pytest.raises(InputError, match=r"vit_vs_cnn\.models\.ResNet is not imported without --trust"):
@@ -178,10 +178,10 @@ def test_a_file_with_a_custom_model_opens_if_trusted(tmp_path):
     assert type(open_network(checkpoint, trust=True).network).__name__ == "ResNet"
 
 
-def test_a_contender_may_start_from_one_with_a_custom_model(tmp_path):
+def test_a_model_may_start_from_one_with_a_custom_model(tmp_path):
     values = tiny_config(tmp_path, protocol={"budget": {"steps": 1}, "batch_size": 14})
     own = {"class_path": "vit_vs_cnn.models.ResNet", "init_args": {"depth": 8, "num_classes": 10}}
-    values["contenders"] = {"first": {"model": own}, "second": {"model": own, "starts_from": "first"}}
+    values["models"] = {"first": own, "second": {**own, "starts_from": "first"}}
     assert len(run_quietly(experiment_from_dict(values))) == 2
 
 
@@ -215,20 +215,26 @@ RECURSIVE.append(RECURSIVE)
         ({"image_shape": "abc"}, "image_shape"),
         ({"class_names": []}, "class_names"),
         ({"class_names": ["a", "b"]}, "does not fit its own model"),
-        ({"model": {"name": "vit_giga"}}, "there is no model"),
+        ({"architecture": {"name": "vit_giga"}}, "there is no model"),
         ({"image_shape": [3, 33, 32]}, "patch_size"),
         ({"class_names": [1] * 10}, "class_names"),
         ({"class_names": RECURSIVE}, "leads back into itself"),
         ({"class_names": ["a", "\ud800"]}, "half of a surrogate pair"),
         ({"std": [0.0, 1.0, 1.0]}, "mean and std must be"),
         ({"mean": [float("nan")] * 3}, "not a finite number"),
-        ({"model": {"name": ["vit_nano"]}}, "the name of the model"),
-        ({"model": {"name": "vit_nano", "pretrained": True}}, "pretrained: load pretrained weights"),
-        ({"model": {"name": "vit_nano", "depth": 10**6}}, "depth: 1000000 must be at most 2000"),
-        ({"model": {"name": "vit_nano", "embed_dim": 2**20, "num_heads": 1}}, "the file contains only"),
-        ({"model": {"name": "resnet8", "width": 10**7}}, "the file contains only"),
+        ({"architecture": {"name": ["vit_nano"]}}, "the name of the model"),
+        (
+            {"architecture": {"name": "vit_nano", "options": {"pretrained": True}}},
+            "pretrained: for pretrained weights set weights",
+        ),
+        ({"architecture": {"name": "vit_nano", "options": {"depth": 10**6}}}, "depth: 1000000 must be at most 2000"),
+        (
+            {"architecture": {"name": "vit_nano", "options": {"embed_dim": 2**20, "num_heads": 1}}},
+            "the file contains only",
+        ),
+        ({"architecture": {"name": "resnet8", "options": {"width": 10**7}}}, "the file contains only"),
         ({"origin": 3}, "is not the config of a run"),
-        ({"origin": {"experiment": {}, "cell": {}}}, "cell"),
+        ({"origin": {"experiment": {}, "run": {}}}, "run"),
     ],
 )
 def test_malformed_or_huge_metadata_of_a_checkpoint_give_a_one_line_error(trained, tmp_path, change, message):
@@ -255,8 +261,8 @@ def _altered(contents: dict[str, Any], how: str) -> dict[str, Any]:
         case "a weight of another kind":
             name = next(name for name in state if name.startswith("average.network."))
             state[name] = state[name].to(torch.int64)[..., :1]
-        case "an unknown contender":
-            about["origin"]["cell"]["contender"] = "nobody"
+        case "an unknown model":
+            about["origin"]["run"]["model"] = "nobody"
         case "weights of NaN":
             contents["state_dict"] = {name: torch.full_like(value, float("nan")) if value.is_floating_point() else value
                                       for name, value in state.items()}  # fmt: skip
@@ -264,7 +270,7 @@ def _altered(contents: dict[str, Any], how: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-@pytest.mark.parametrize("how", ["a weight of another kind", "an unknown contender", "weights of NaN"])
+@pytest.mark.parametrize("how", ["a weight of another kind", "an unknown model", "weights of NaN"])
 def test_every_command_refuses_an_altered_checkpoint_by_name(trained, tmp_path, capsys, command, how):
     contents = _altered(read_checkpoint(trained / "checkpoints" / "last.ckpt"), how)
     (tmp_path / "run").mkdir()

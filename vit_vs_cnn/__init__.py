@@ -23,7 +23,7 @@ if TYPE_CHECKING:
         tune,
     )
     from vit_vs_cnn.attention import MultiHeadAttention
-    from vit_vs_cnn.config.experiment import Budget, Contender, Data, Experiment, Protocol
+    from vit_vs_cnn.config.experiment import Budget, Data, Experiment, ModelConfig, Protocol
     from vit_vs_cnn.data.batches import TrainingData
     from vit_vs_cnn.data.images import LabelledImages
     from vit_vs_cnn.data.options import Augmentation
@@ -39,7 +39,7 @@ _MODULES = {
         *("to_attention", "train", "tune"),
     ),
     "attention": ("MultiHeadAttention",),
-    "config.experiment": ("Budget", "Contender", "Data", "Experiment", "Protocol"),
+    "config.experiment": ("Budget", "ModelConfig", "Data", "Experiment", "Protocol"),
     "data.batches": ("TrainingData",),
     "data.images": ("LabelledImages",),
     "data.options": ("Augmentation",),

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from vit_vs_cnn.bounds import Bounds, check_numbers
 from vit_vs_cnn.config.experiment import Data, Experiment, experiment_from_dict, find_config, read_config
-from vit_vs_cnn.config.reading import merge, override
+from vit_vs_cnn.config.reading import expand_short_forms, merge, override
 from vit_vs_cnn.console import open_console
 from vit_vs_cnn.errors import InputError, RunsFailed
 from vit_vs_cnn.process import preserve_process_state, quiet_lightning
@@ -149,12 +149,12 @@ def _check_early(experiment: Experiment) -> None:
     from vit_vs_cnn.data.listing import check_folder
     from vit_vs_cnn.models.presets import check_model_name
 
-    for name, contender in experiment.contenders.items():
-        if "name" in contender.model:
+    for name, model in experiment.models.items():
+        if model.name is not None:
             try:
-                check_model_name(str(contender.model["name"]))
+                check_model_name(model.name)
             except ValueError as error:
-                raise InputError(f"contenders.{name}.model: {error}") from error
+                raise InputError(f"models.{name}: {error}") from error
     _refuse_output_inside(_check_root(experiment.data), experiment.folder)
     if experiment.data.kind == "folder":
         check_folder(Path(experiment.data.root), experiment.data.folder)
@@ -190,20 +190,20 @@ def _create_output(folder: Path) -> None:
 
 
 def _drop_missing_weights(experiment: Experiment, console: "Console") -> tuple[Experiment, dict[str, str]]:
-    """Drop contenders whose optional weights cannot be loaded, and print how to get the weights.
+    """Drop models whose optional weights cannot be loaded, and print how to get the weights.
 
     Returns:
         the experiment, and the names of the models that were dropped.
     """
-    if not any(contender.weights and contender.weights.optional for contender in experiment.contenders.values()):
+    if not any(model.weights and model.weights.optional for model in experiment.models.values()):
         return experiment, {}
     from vit_vs_cnn.runs.analysis_plan import missing_weights_texts
     from vit_vs_cnn.runs.pretrained import drop_missing_weights
 
     remaining, errors = drop_missing_weights(experiment)
-    missing = {name: str(experiment.contenders[name].model.get("name", name)) for name in errors}
+    missing = {name: experiment.models[name].name or name for name in errors}
     texts = missing_weights_texts(missing) if missing else []
-    from_files = [name for name in errors if not getattr(experiment.contenders[name].weights, "hub", False)]
+    from_files = [name for name in errors if not getattr(experiment.models[name].weights, "hub", False)]
     for text in (*texts, *(f"{name} is left out: {errors[name]}" for name in from_files)):
         console.print(text, soft_wrap=True)
     return remaining, missing
@@ -460,7 +460,7 @@ def predict(
     *paths: Place,
     output: Place | None = None,
     top: int = 1,
-    contender: str | None = None,
+    model: str | None = None,
     classes_from: Place | None = None,
     device: str = "auto",
     quiet: bool = False,
@@ -478,7 +478,7 @@ def predict(
         paths: image files and folders.
         output: a .csv or .jsonl file. Default: no file.
         top: number of classes in each row.
-        contender: model of an experiment. Default: the most accurate one.
+        model: model of an experiment. Default: the most accurate one.
         classes_from: path of a network with the classes and the image size to use for a timm model.
         device: auto, cpu, cuda, cuda:1, ...
         quiet: hide progress.
@@ -500,7 +500,7 @@ def predict(
             check_suffix(Path(output))
             _create_output(Path(output).parent)
         report_progress("opening")
-        network = load(checkpoint, contender or _most_accurate(checkpoint, quiet), trust, classes_from=classes_from)
+        network = load(checkpoint, model or _most_accurate(checkpoint, quiet), trust, classes_from=classes_from)
         if network.warnings:
             raise InputError(f"{network.warnings[0]}; {checkpoint}=FILE names them")
         network.network.to(usable_device(device))
@@ -520,20 +520,20 @@ def predict(
 def _most_accurate(place: Place, quiet: bool) -> str | None:
     """Print and return the most accurate model of an experiment at one training size; None for other paths."""
     folder = Path(place)
-    if not (folder / "grid.json").exists():
+    if not (folder / "runs.json").exists():
         return None
     from vit_vs_cnn.runs.experiment_folder import read_finished_results, select_results
 
     accuracies: dict[str, list[float]] = {}
     results = [*select_results(read_finished_results(folder)).values()]
     for result in results:
-        accuracies.setdefault(result.contender, []).append(result.accuracy)
+        accuracies.setdefault(result.model, []).append(result.accuracy)
     means = {name: fmean(values) for name, values in accuracies.items()}
     best = max(means, key=means.__getitem__)
     if others := ", ".join(name for name in means if name != best):
         open_console(quiet=quiet).print(
             f"Model: {best}, the most accurate one of {folder} with {results[0].train_size:,} training images "
-            f"({100 * means[best]:.1f} %); --contender names another ({others})",
+            f"({100 * means[best]:.1f} %); --model names another ({others})",
             soft_wrap=True,
         )
     return best
@@ -578,7 +578,7 @@ def locality(
         _check_whole(1, count=count, held_out=held_out)
         source, images_root = _existing_path(path), None if root is None else Path(root)
         report_progress("opening")
-        if not (source / "grid.json").exists():
+        if not (source / "runs.json").exists():
             network = load(source, trust=trust)
             images = select_images(network.run, network.pool(images_root), count=count, held_out=held_out)
             report_progress(f"measuring {network.name} on {len(images[0]):,} and {len(images[1]):,} images")
@@ -595,7 +595,7 @@ def locality(
             if not rows:
                 raise InputError(f"{source}: no finished run has a network with attention")
             measured = Locality(f"Locality study: {source.name}", pandas.DataFrame(rows), None, (count, held_out))
-            in_config_order = dict.fromkeys(result.contender for result in read_finished_results(source).values())
+            in_config_order = dict.fromkeys(result.model for result in read_finished_results(source).values())
             folder, page = source / "report" / "locality", study_page(analysis, measured, list(in_config_order))
         written = page.write(folder if output is None else Path(output))
     return dataclasses.replace(measured, written=tuple(written))
@@ -611,7 +611,7 @@ def to_attention(
     num_heads: int | None = None,
     released: bool = False,
     window_size: int | None = None,
-    contender: str | None = None,
+    model: str | None = None,
     count: int | None = None,
     output: Place | None = None,
     root: Place | None = None,
@@ -622,7 +622,7 @@ def to_attention(
 
     With num_heads, each layer has fewer heads than its kernel has offsets, and approximates it.
 
-    The checkpoint can be compared, inspected and trained further (contenders.NAME.starts_from).
+    The checkpoint can be compared, inspected and trained further (models.NAME.starts_from).
 
     Reference: Cordonnier et al. 2020, "On the Relationship between Self-Attention and Convolutional Layers", theorem 1.
 
@@ -635,7 +635,7 @@ def to_attention(
             and the statistics of batch norms are adjusted. Default: one head for each kernel offset.
         released: make positions trainable and add content-based scores, for further training.
         window_size: window of a layer with num_heads or released. Default: the kernel size.
-        contender: model of an experiment.
+        model: model of an experiment.
         count: number of test images for the comparison. Default: all.
         output: checkpoint to write. Default: attention.ckpt next to the original.
         root: folder or table of the images, if they have moved since training.
@@ -654,7 +654,7 @@ def to_attention(
         _check_whole(1, count=count, **numbers)
         numbers = {name: value for name, value in {**numbers, "sharpness": sharpness}.items() if value is not None}
         report_progress("opening")
-        network = load(path, contender, trust)
+        network = load(path, model, trust)
         pool, run = network.pool(None if root is None else Path(root)), network.run
         test = pool.test(run.seed)
         images = test.subset(torch.arange(min(count or len(test), len(test))))
@@ -670,7 +670,7 @@ def export(
     path: Place,
     *,
     format: str | Sequence[str] = "safetensors",
-    contender: str | None = None,
+    model: str | None = None,
     output: Place | None = None,
     quiet: bool = False,
     trust: bool = False,
@@ -683,7 +683,7 @@ def export(
     Arguments:
         path: a checkpoint, or the folder of a run or an experiment.
         format: safetensors, onnx, timm.
-        contender: model of an experiment. Default: the most accurate one, as in predict.
+        model: model of an experiment. Default: the most accurate one, as in predict.
         output: folder of the files. Default: export/ in the folder of the run.
         quiet: hide progress.
         trust: import user-defined classes that the files name. This runs their code: use it for your own files only.
@@ -695,7 +695,7 @@ def export(
         from vit_vs_cnn.conversion.export import export as write
 
         report_progress("opening")
-        network, formats = load(path, contender or _most_accurate(path, quiet), trust), list(_as_tuple(format))
+        network, formats = load(path, model or _most_accurate(path, quiet), trust), list(_as_tuple(format))
         report_progress("writing, and checking what was written")
         return write(network, formats, network.folder / "export" if output is None else Path(output))
 
@@ -736,7 +736,7 @@ def models(pattern: str = "*") -> list[dict[str, Any]]:
 @preserve_process_state()
 def load(
     path: Place,
-    contender: str | None = None,
+    model: str | None = None,
     trust: bool = False,
     *,
     classes_from: "Place | TrainedNetwork | LabelledImages | None" = None,
@@ -746,7 +746,7 @@ def load(
     Arguments:
         path: a checkpoint, an exported .safetensors file, the folder of a run or an experiment, or
             ``timm/NAME=FILE``.
-        contender: model of an experiment. Its run with the longest budget, the largest training size and the first
+        model: model of an experiment. Its run with the longest budget, the largest training size and the first
             seed is loaded.
         trust: import a user-defined model class that the file names.
         classes_from: network, its path, or images, with the classes and the image shape to use for a timm model.
@@ -761,10 +761,10 @@ def load(
     if not isinstance(path, str | os.PathLike):
         raise InputError(f"load: expected the path of a checkpoint or a folder, got {path!r}")
     if isinstance(classes_from, str | os.PathLike):
-        classes_from = open_network(classes_from, contender=contender, trust=trust)
+        classes_from = open_network(classes_from, model=model, trust=trust)
     elif classes_from is not None and not isinstance(classes_from, TrainedNetwork | LabelledImages):
         raise InputError(f"load: classes_from: expected a network, its path, or images, got {classes_from!r}")
-    network = open_network(path, contender=contender, classes_from=classes_from, trust=trust)
+    network = open_network(path, model=model, classes_from=classes_from, trust=trust)
     return LoadedNetwork(**vars(network))
 
 
@@ -818,7 +818,7 @@ def _read_settings(config: Config | None) -> dict[str, Any]:
     if isinstance(config, Experiment):
         return config.to_dict()
     if isinstance(config, Mapping):
-        return to_plain(config)
+        return expand_short_forms(to_plain(dict(config)))
     if not isinstance(config, str | os.PathLike | None):
         raise InputError(
             f"config: expected a YAML file, the name of a config, a mapping or an Experiment, got {config!r}"

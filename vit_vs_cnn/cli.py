@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
     from vit_vs_cnn.commands import Command, Words
 
-#: Commands that can be resumed after a stop. ``cell`` is internal: ``train`` starts it for one run on several devices.
-TRAINING_COMMANDS = ("train", "tune", "cell")
+#: Commands that can be resumed after a stop. ``run`` is internal: ``train`` starts it for one run on several devices.
+TRAINING_COMMANDS = ("train", "tune", "run")
 #: New objects after which the collector looks for cycles. Imported libraries create half a million objects.
 GARBAGE_THRESHOLD = 100_000
 #: Parts of the messages of PyTorch and NumPy about exhausted memory.
@@ -76,8 +76,8 @@ def run(name: str, words: list[str]) -> None:
     if name == "--version":
         print(f"vit-vs-cnn {__version__}, Python {platform.python_version()}, torch {metadata.version('torch')}")
         return
-    if name == "cell":
-        execute_cell(words)
+    if name == "run":
+        execute_run(words)
         return
     from vit_vs_cnn.commands import COMMANDS, usage
 
@@ -121,8 +121,8 @@ def run_command(command: "Command", words: "Words") -> None:
         _print(command, result, words)
 
 
-def execute_cell(words: list[str]) -> None:
-    """Run the cell in a folder: ``cell FOLDER --trust``. ``train`` starts this command, not the user.
+def execute_run(words: list[str]) -> None:
+    """Execute the run in a folder: ``run FOLDER --trust``. ``train`` starts this command, not the user.
 
     Raises:
         InputError: a folder that the user does not trust.
@@ -238,8 +238,8 @@ def _print_tune(experiment: Any) -> None:
     from vit_vs_cnn.runs.trials import TRIALS_FILE, rank_trials, read_trials
 
     trials = read_trials(experiment.folder / TRIALS_FILE)
-    for key in dict.fromkeys((trial.contender, trial.train_size) for trial in trials):
-        group = [trial for trial in trials if (trial.contender, trial.train_size) == key]
+    for key in dict.fromkeys((trial.model, trial.train_size) for trial in trials):
+        group = [trial for trial in trials if (trial.model, trial.train_size) == key]
         print(describe_choice(rank_trials(group)[0], len(group)))
     print(f"All trials are in {experiment.folder / TRIALS_FILE}")
     print(f"Train with these recipes: vit-vs-cnn train --config {experiment.folder / 'tuned.yaml'}")

@@ -23,6 +23,8 @@ from vit_vs_cnn.typed_values import Setting, convert, item_type, list_settings, 
 JSON = Setting("json", bool, False, "Print the result as JSON and nothing else.")
 PRINT_CONFIG = Setting("print_config", bool, False, "Print the config with all defaults, then stop.")
 _NUMBER = re.compile(r"-?[\d.]+")
+#: Settings that have a short form: a text that may contain any characters.
+_SHORT_FORM = re.compile(r"models\.[^.]+(\.weights)?")
 
 
 class Words(NamedTuple):
@@ -173,10 +175,11 @@ class Command:
                 if value.startswith("--"):
                     raise InputError(f"vit-vs-cnn {self.name}: argument --{name}: expected a value")
             overrides.pop(name, None)  # the last value of a setting is applied after all others
-            setting = dotted_settings().get(re.sub(r"^contenders\.[^.]+", "contenders.NAME", name))
+            setting = dotted_settings().get(re.sub(r"^models\.[^.]+", "models.NAME", name))
             kinds = {*union_args(setting.hint)} if setting is not None else {Any}
             # A path such as "photos #1" is not read as YAML.
             is_text = kinds <= {str, type(None)} and (value != "null" or type(None) not in kinds)
+            is_text |= bool(_SHORT_FORM.fullmatch(name)) and not value.startswith("{") and value != "null"
             overrides[name] = value if is_text else _read_yaml(value, f"argument --{name}: ")
         return rest, overrides
 
@@ -185,6 +188,8 @@ class Command:
         named = dotted_settings() if self.config_settings else {}
         settings = [dotted for dotted in named if dotted.rpartition(".")[2] in (key, f"{key}s")]
         settings.sort(key=lambda dotted: not dotted.startswith("protocol."))
+        if key == "model":
+            settings = ["models.NAME.name"]
         close = settings[:3] or difflib.get_close_matches(key, [*self.options, *self.config_settings], n=1, cutoff=0.7)
         hint = f"; did you mean {' or '.join(map(option_word, close))}?" if close else ""
         raise InputError(f"vit-vs-cnn {self.name}: there is no option {option}{hint} (see --help)")
@@ -247,7 +252,7 @@ COMMANDS = {
             ("vit-vs-cnn train", "vit-vs-cnn train --config decide --data.root photos --minutes 60"),
             (
                 *("name", "output", "minutes", "data.source", "data.root", "protocol.train_sizes", "protocol.seeds"),
-                *("protocol.budget.steps", "contenders.NAME.model", "contenders.NAME.optimizer.lr", "executor.name"),
+                *("protocol.budget.steps", "models.NAME.name", "models.NAME.optimizer.lr", "executor.name"),
             ),
         ),
         Command(
@@ -280,9 +285,9 @@ COMMANDS = {
             "predict",
             ("vit-vs-cnn predict runs/duel photos --output answers.csv --top 3",),
         ),
-        Command("to-attention", ("vit-vs-cnn to-attention runs/duel/cells/resnet-n2000-s0-4c1f",)),
+        Command("to-attention", ("vit-vs-cnn to-attention runs/duel/resnet-n2000-s0-4c1f",)),
         Command("locality", ("vit-vs-cnn locality runs/locality",)),
-        Command("export", ("vit-vs-cnn export runs/duel/cells/vit-n2000-s0-0d3a --format onnx",)),
+        Command("export", ("vit-vs-cnn export runs/duel/vit-n2000-s0-0d3a --format onnx",)),
         Command("models", ("vit-vs-cnn models 'vit*'",)),
     )
 }

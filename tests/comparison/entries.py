@@ -66,7 +66,7 @@ def entry(
         "seed": seed,
         "subset": f"subset{seed}",
         "result": make_result(trials=1),
-        "config": {"contender": {"model": {"name": name}}, "seed": seed},
+        "config": {"model": {"name": name}, "seed": seed},
     }
     return ComparisonEntry(**{**values, **changes})
 

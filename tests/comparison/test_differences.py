@@ -15,7 +15,7 @@ BASE = {
     "train_size": 500,
     "seed": 0,
     "budget": {"steps": 400, "epochs": None},
-    "contender": {"model": {"name": "resnet8"}, "ema_half_life": None, "augmentation": {"flip": True, "mixup": 0.0}},
+    "model": {"name": "resnet8", "ema_half_life": None, "augmentation": {"flip": True, "mixup": 0.0}},
     "trainer": {},
 }
 
@@ -35,10 +35,10 @@ def test_only_settings_that_differ_are_listed_with_every_value():
         ({"train_size": 1000}, "their training differs in train_size (a 500, b 1000)"),
         ({"budget": {"steps": 800, "epochs": None}}, "budget.steps (a 400, b 800)"),
         ({"trainer": {"precision": "bf16-mixed"}}, "trainer.precision (a -, b bf16-mixed)"),
-        ({"contender": {**BASE["contender"], "ema_half_life": 0.02}}, "ema_half_life (a None, b 0.02)"),
+        ({"model": {**BASE["model"], "ema_half_life": 0.02}}, "ema_half_life (a None, b 0.02)"),
         (
-            {"contender": {**BASE["contender"], "augmentation": {"flip": True, "mixup": 0.8}}},
-            "contender.augmentation.mixup (a 0.0, b 0.8)",
+            {"model": {**BASE["model"], "augmentation": {"flip": True, "mixup": 0.8}}},
+            "model.augmentation.mixup (a 0.0, b 0.8)",
         ),
     ],
 )
@@ -48,10 +48,10 @@ def test_unfair_differences_are_warned_of(tmp_path, changes, message):
 
 
 def test_another_model_is_a_difference_without_a_warning(tmp_path):
-    other = _with(contender={**BASE["contender"], "model": {"name": "vit_nano"}})
+    other = _with(model={**BASE["model"], "name": "vit_nano"})
     entries = [entry(tmp_path, "a", config=BASE), entry(tmp_path, "b", config=other)]
     assert unfair_differences(entries) == []
-    assert list(list_differences(entries)) == ["contender.model.name", "recipe"]
+    assert list(list_differences(entries)) == ["model.name", "recipe"]
 
 
 def test_unequal_trials_and_repeated_evaluations_are_warned_of(tmp_path):

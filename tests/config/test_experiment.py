@@ -11,10 +11,13 @@ from vit_vs_cnn.commands import COMMANDS
 from vit_vs_cnn.config.experiment import Budget, Experiment, experiment_from_dict, find_config, read_config
 from vit_vs_cnn.config.identity import hash_settings, run_identity
 from vit_vs_cnn.config.reading import override
+from vit_vs_cnn.config.schema import Finetuning, Weights
+from vit_vs_cnn.data.options import Augmentation
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.models.cost import count_macs
 from vit_vs_cnn.runs.analysis_plan import MAX_EQUAL_MACS_RATIO
 from vit_vs_cnn.runs.networks import build_network
+from vit_vs_cnn.training.optimization import Optimizer
 
 CONFIGS = sorted((Path(__file__).parents[2] / "configs").glob("*.yaml"))
 
@@ -23,18 +26,19 @@ CONFIGS = sorted((Path(__file__).parents[2] / "configs").glob("*.yaml"))
 def test_every_config_of_the_project_is_valid(path):
     others = {"attention_family": {"sincos", "window3"}, "released_cpu": {"resnet_longer", "released"}}
     others |= {"recipes": {"vit_nano", "resnet8"}, "heads_cpu": {"resnet_longer", "heads_4"}}
-    assert experiment_from_dict(read_config(path)).contenders.keys() >= others.get(path.stem, {"vit", "resnet"})
+    assert experiment_from_dict(read_config(path)).models.keys() >= others.get(path.stem, {"vit", "resnet"})
 
 
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
         ("protocol.seed", 1, "protocol.seed: there is no such setting; did you mean seeds?"),
-        ("contenders.vit.optimizer.lr", "fast", "contenders.vit.optimizer.lr: expected a number, got fast"),
-        ("contenders.vit.optimizer.lr", -1, "contenders.vit.optimizer: lr -1.0 must be above 0"),
-        ("contenders.vit.model", {}, "contenders.vit: model takes either name"),
-        ("contenders.vit", {}, "contenders.vit.model: has to be given"),
-        ("contenders", {"a/b": {}}, "contenders.a/b: expected a contender's name of letters, digits, _ and -"),
+        ("models.vit.optimizer.lr", "fast", "models.vit.optimizer.lr: expected a number, got fast"),
+        ("models.vit.optimizer.lr", -1, "models.vit.optimizer: lr -1.0 must be above 0"),
+        ("models.vit.name", None, "models.vit: expected either name or class_path"),
+        ("models.vit.model", {"name": "x"}, "models.vit.model: write name and options of a model directly in"),
+        ("contenders.vit", {}, "contenders: this setting is called models now"),
+        ("models", {"a/b": {}}, "models.a/b: expected a model's name of letters, digits, _ and -"),
         (
             "data.source",
             "imagenet",
@@ -45,7 +49,7 @@ def test_every_config_of_the_project_is_valid(path):
         ("protocol.train_sizes", ["most"], "protocol.train_sizes: expected a whole number or all, got most"),
         ("protocol.seeds", [2, 1, 2], "protocol: seeds must not name a value twice, got 2 again"),
         ("protocol.train_sizes", [70, 70], "protocol: train_sizes must not name a value twice, got 70 again"),
-        ("contenders.vit.weights", {}, "vit.weights: expected exactly one of cell, file, hub; given: none"),
+        ("models.vit.weights", {}, "vit.weights: expected exactly one of run, file, hub; given: none"),
         ("protocol.budget", {"steps": []}, "steps must be a number above 0, or a list of such, got []"),
         ("name", None, "name: has to be given (a text)"),
         ("protocol.budget", {"steps": [5, "x"]}, "protocol.budget.steps: expected a whole number, got x"),
@@ -65,9 +69,9 @@ def test_every_config_of_the_project_is_valid(path):
         ),
         ("execution.compile", "maybe", "execution.compile: expected true or false, got maybe"),
         ("name", "../up", "name: expected a text that can name a folder"),
-        ("contenders.vit.finetune", "none", "contenders.vit.finetune: expected full, head, or a mapping"),
-        ("contenders.vit.finetune", {"last": -1}, "finetune.last -1 must be at least 0"),
-        ("contenders.vit.finetune", {"head": True, "last": 2}, "finetune: head and last cannot be combined"),
+        ("models.vit.finetune", "none", "models.vit.finetune: expected full, head, or a mapping"),
+        ("models.vit.finetune", {"last": -1}, "finetune.last -1 must be at least 0"),
+        ("models.vit.finetune", {"head": True, "last": 2}, "finetune: head and last cannot be combined"),
         ("minutes", 0, "minutes: expected a number above 0"),
         ("minutes", True, "minutes: expected a number or null"),
         ("data", 0, "data: expected a mapping, got 0"),
@@ -75,17 +79,17 @@ def test_every_config_of_the_project_is_valid(path):
         ("output", 3, "output: expected a text, got 3"),
         ("data.synthetic.seed", None, "data.synthetic.seed: expected a whole number, got null"),
         ("data.synthetic.train_images", 10**12, "train_images is 1000000000000; allowed: from 1 to"),
-        ("contenders.vit.model", {"name": ["vit_nano"]}, "model.name must be a text"),
-        ("contenders.vit.starts_from", ["resnet"], "contenders.vit.starts_from: expected a text or null"),
-        ("contenders.vit.optimizer.betas", [0.9, 1.0], "betas (0.9, 1.0) must be at least 0 and below 1"),
+        ("models.vit.name", ["vit_nano"], "models.vit.name: expected a text or null"),
+        ("models.vit.starts_from", ["resnet"], "models.vit.starts_from: expected a text or null"),
+        ("models.vit.optimizer.betas", [0.9, 1.0], "betas (0.9, 1.0) must be at least 0 and below 1"),
         ("protocol.batch_size", 1e20, "whole number"),
         ("protocol.seeds", [10**20], "is too large"),
     ],
 )
 def test_a_wrong_setting_is_named_in_one_line(tmp_path, key, value, message):
     values = tiny_config(tmp_path)
-    override(values, key, value)
     with pytest.raises(InputError) as caught:
+        override(values, key, value)
         experiment_from_dict(values)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -99,23 +103,73 @@ def _plan_output(*words: str) -> Experiment:
 
 def test_overrides_on_the_command_line_reach_every_depth():
     experiment = _plan_output(
-        "--contenders.vit.model.patch_size",
+        "--models.vit.options.patch_size",
         "8",
         "--protocol.train_sizes=[100, 200]",
         "--trainer.precision",
         "bf16-mixed",
     )
-    model = experiment.contenders["vit"].model
-    assert (model["name"], model["position"], model["patch_size"]) == ("vit_nano", "sincos", 8)
+    model = experiment.models["vit"]
+    assert (model.name, model.options["position"], model.options["patch_size"]) == ("vit_nano", "sincos", 8)
     assert experiment.protocol.train_sizes == [100, 200]
     assert experiment.trainer["precision"] == "bf16-mixed"
 
 
 def test_the_last_of_two_overrides_of_a_setting_or_its_parts_wins():
-    words = ["--contenders.vit.model", "{name: vit_nano}", "--contenders.vit.model.depth", "2"]
-    again = [*words, "--contenders.vit.model", "{name: vit_nano, depth: 3}"]
-    depths = [_plan_output(*w).contenders["vit"].model["depth"] for w in (words, again)]
+    words = ["--models.vit", "vit_nano", "--models.vit.options.depth", "2"]
+    again = [*words, "--models.vit", "{name: vit_nano, options: {depth: 3}}"]
+    depths = [_plan_output(*w).models["vit"].options["depth"] for w in (words, again)]
     assert depths == [2, 3]
+
+
+PROBE = "{name: timm/resnet10t, weights: hub, finetune: head}"
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--models.vit", "vit_small"], {"name": "vit_small", "options": {}}),
+        (["--models.vit.name", "vit_small"], {"name": "vit_small", "options": {}}),
+        (["--models.vit.name", "vit_nano"], {"options": {"embed_dim": 72, "position": "sincos"}}),
+        (["--models.vit", "{options: {depth: 3}}"], {"options": {"embed_dim": 72, "position": "sincos", "depth": 3}}),
+        (["--models.vit", "{class_path: mine.Net}"], {"name": None, "class_path": "mine.Net", "options": {}}),
+        (["--models.vit", PROBE, "--models.vit", "{weights: {optional: true}}"], {"finetune": Finetuning(head=True)}),
+        (["--models.vit", PROBE, "--models.vit.name", "timm/resnet18"], {"weights": Weights(hub=True)}),
+        (["--models.vit", PROBE, "--models.vit.weights", "a #1.pth"], {"weights": Weights(file="a #1.pth")}),
+        (["--models.vit", PROBE, "--models.vit.weights", "runs/a"], {"weights": Weights(run="runs/a")}),
+        (["--models.vit", "timm/vit_tiny_patch16_224"], {"name": "timm/vit_tiny_patch16_224", "weights": None}),
+        (
+            ["--models.vit", "timm/x=a: [1] #2 = é.pth"],
+            {"name": "timm/x", "weights": Weights(file="a: [1] #2 = é.pth")},
+        ),
+    ],
+)
+def test_a_model_keeps_what_is_not_named_unless_it_becomes_another_one(words, expected):
+    values = read_config(find_config("quickstart"))
+    for pair in zip(words[::2], words[1::2], strict=True):
+        for key, value in COMMANDS["train"].read([*pair]).overrides.items():
+            override(values, key, value)
+    model = experiment_from_dict(values).models["vit"]
+    assert {name: getattr(model, name) for name in expected} == expected
+
+
+def test_another_optimizer_or_unit_of_the_budget_has_its_own_settings(tmp_path):
+    values = tiny_config(tmp_path)
+    values["models"]["vit"]["optimizer"] = {"name": "muon", "lr": 0.3, "momentum": 0.5}
+    override(values, "models.vit.optimizer", {"name": "sgd", "lr": 0.1})
+    override(values, "protocol.budget.epochs", 2)
+    experiment = experiment_from_dict(values)
+    assert experiment.models["vit"].optimizer == Optimizer(name="sgd", lr=0.1)
+    assert experiment.protocol.budget == Budget(epochs=2.0)
+
+
+def test_an_augmentation_of_a_model_replaces_the_shared_one_and_merges_with_its_own(tmp_path):
+    values = tiny_config(tmp_path)
+    override(values, "models.vit.augmentation", {"flip": False})
+    override(values, "models.vit.augmentation", {"crop_padding": 3})
+    experiment = experiment_from_dict(values)
+    assert experiment.augmentation(experiment.models["vit"]) == Augmentation(flip=False, crop_padding=3)
+    assert experiment.augmentation(experiment.models["resnet"]).mixup == 0.8
 
 
 def test_a_second_config_overrides_the_first_level_by_level(tmp_path):
@@ -126,10 +180,10 @@ def test_a_second_config_overrides_the_first_level_by_level(tmp_path):
     assert (protocol.seeds, protocol.batch_size, protocol.budget) == ([9], 14, Budget(epochs=2.0))
 
 
-def test_null_drops_a_contender_and_one_must_remain():
-    assert [*_plan_output("--contenders.vit", "null").contenders] == ["resnet"]
-    with pytest.raises(InputError, match="contenders: expected at least one"):
-        _plan_output("--contenders.vit", "null", "--contenders.resnet=null")
+def test_null_drops_a_model_and_one_must_remain():
+    assert [*_plan_output("--models.vit", "null").models] == ["resnet"]
+    with pytest.raises(InputError, match="models: expected at least one"):
+        _plan_output("--models.vit", "null", "--models.resnet=null")
 
 
 def test_a_config_is_found_by_its_name_unless_a_file_has_it(tmp_path, monkeypatch):
@@ -160,16 +214,16 @@ def test_budgets_in_epochs_and_flops_become_steps():
 
 
 def _hash(values, **place):
-    run = {"contender": "vit", "train_size": 120, "seed": 3, "fingerprint": "f"} | place
+    run = {"model": "vit", "train_size": 120, "seed": 3, "fingerprint": "f"} | place
     return hash_settings(run_identity(experiment_from_dict(values).run_settings(**run)))
 
 
 @pytest.mark.parametrize(
     ("key", "value", "decides"),
     [
-        ("contenders.vit.optimizer.lr", 0.5, True),
-        ("contenders.vit.model.depth", 3, True),
-        ("contenders.vit.augmentation", {"flip": False}, True),
+        ("models.vit.optimizer.lr", 0.5, True),
+        ("models.vit.options.depth", 3, True),
+        ("models.vit.augmentation", {"flip": False}, True),
         ("data.augmentation.flip", False, True),
         ("data.validation_fraction", 0.5, True),
         ("protocol.budget.steps", 24, True),
@@ -180,11 +234,11 @@ def _hash(values, **place):
         ("name", "other", False),
         ("output", "elsewhere", False),
         ("data.root", "elsewhere", False),
-        ("contenders.resnet.optimizer.lr", 0.5, False),
+        ("models.resnet.optimizer.lr", 0.5, False),
         ("protocol.seeds", [3, 4, 5], False),
         ("protocol.train_sizes", [60, 120], False),
         ("trainer.logger", True, False),
-        ("contenders.vit.recipe", {"name": "vit_nano", "source": "recommended", "settings": "0"}, False),
+        ("models.vit.recipe", {"name": "vit_nano", "source": "recommended", "settings": "0"}, False),
         ("tuning.space", {"optimizer.lr": [0.1]}, False),
         ("tuning.trials", 7, False),
         ("execution.checkpoint_interval", 1, False),
@@ -229,8 +283,6 @@ def test_a_path_on_the_command_line_is_used_unchanged(text):
 @pytest.mark.parametrize(("name", "side"), [("decide", 64), ("regimes_synthetic", 32), ("quickstart", 16)])
 def test_models_of_a_config_need_about_equal_compute(name, side):
     experiment, shape = experiment_from_dict(read_config(find_config(name))), (3, side, side)
-    contenders = [one.model for one in experiment.contenders.values() if one.weights is None]
-    macs = [
-        count_macs(build_network(one, num_classes=7, image_shape=shape, location=name), shape) for one in contenders
-    ]
+    models = [one.architecture for one in experiment.models.values() if one.weights is None]
+    macs = [count_macs(build_network(one, num_classes=7, image_shape=shape, location=name), shape) for one in models]
     assert max(macs) <= MAX_EQUAL_MACS_RATIO * min(macs)

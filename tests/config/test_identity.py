@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from tests.experiments.tiny import tiny_config
-from vit_vs_cnn.config import identity
 from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.config.identity import default_options, default_settings, hash_settings, run_identity
 from vit_vs_cnn.config.reading import override
@@ -15,11 +14,11 @@ from vit_vs_cnn.models.presets import PRESETS
 STORED = json.loads(Path(__file__).with_name("identity.json").read_text(encoding="utf-8"))
 
 
-def identity_with(values, contender="vit", **changes):
+def identity_with(values, model="vit", **changes):
     values = json.loads(json.dumps(values))
     for name, value in changes.items():
         override(values, name.replace("__", "."), value)
-    return run_identity(experiment_from_dict(values).run_settings(contender, 120, 3, fingerprint="f"))
+    return run_identity(experiment_from_dict(values).run_settings(model, 120, 3, fingerprint="f"))
 
 
 @pytest.fixture
@@ -49,8 +48,8 @@ def test_defaults_equal_the_stored_ones():
         ({"trainer__gradient_clip_val": 1}, {"trainer__gradient_clip_val": 1.0}),
         ({"trainer__precision": 16}, {"trainer__precision": "16-mixed"}),
         ({"trainer__precision": "bf16"}, {"trainer__precision": "bf16-mixed"}),
-        ({"contenders__vit__optimizer__lr": 1}, {"contenders__vit__optimizer__lr": 1.0}),
-        ({"contenders__vit__model__mlp_ratio": 3}, {"contenders__vit__model__mlp_ratio": 3.0}),
+        ({"models__vit__optimizer__lr": 1}, {"models__vit__optimizer__lr": 1.0}),
+        ({"models__vit__options__mlp_ratio": 3}, {"models__vit__options__mlp_ratio": 3.0}),
         ({"protocol__budget": {"epochs": 3}}, {"protocol__budget": {"epochs": 3.0}}),
     ],
 )
@@ -70,34 +69,37 @@ def test_one_value_in_two_spellings_is_one_run(values, first, second):
         ("trainer.gradient_clip_val", 0.0),
         ("trainer.sync_batchnorm", False),
         ("protocol.threads", 1),
-        ("contenders.vit.loss", None),
-        ("contenders.vit.model.dropout", 0.0),
-        ("contenders.vit.model.position", "learned"),
-        ("contenders.vit.model.patch_size", 4),
-        ("contenders.vit.finetune", "full"),
+        ("models.vit.loss", None),
+        ("models.vit.options.dropout", 0.0),
+        ("models.vit.options.position", "learned"),
+        ("models.vit.options.patch_size", 4),
+        ("models.vit.options.patch_size", [4, 4]),
+        ("models.vit.options.permutation_seed", 0),
+        ("models.vit.options.crop_pct", 1.0),
+        ("models.vit.finetune", "full"),
     ],
 )
 def test_a_default_that_is_written_out_is_the_same_run(values, setting, value):
-    values["contenders"]["vit"]["model"] = {"name": "vit_nano"}
+    values["models"]["vit"]["options"] = {}
     changes = {setting.replace(".", "__"): value}
     assert identity_with(values, **changes) == identity_with(values)
 
 
 def test_an_augmentation_equal_to_the_shared_one_is_the_same_run(values):
+    values["data"]["augmentation"] = {}
     other = {"flip": False, "crop_padding": 3}
-    mine, shared = {"contenders__vit__augmentation": other}, {"data__augmentation": other}
+    mine, shared = {"models__vit__augmentation": other}, {"data__augmentation": other}
     assert identity_with(values, **mine) == identity_with(values, **shared) != identity_with(values)
 
 
-def test_a_renamed_setting_keeps_its_name_in_the_identity(values, monkeypatch):
-    before = identity_with(values, contenders__vit__label_smoothing=0.3)
-    renamed = experiment_from_dict(values).run_settings("vit", 120, 3, fingerprint="f")
-    renamed["contender"]["smoothing"] = 0.3
-    del renamed["contender"]["label_smoothing"]
-    monkeypatch.setattr(identity, "FORMER_NAMES", {"contender.smoothing": "label_smoothing"})
-    assert run_identity(renamed) == before
+def test_a_crop_that_weights_may_set_differs_from_one_that_is_written_out(values):
+    settings = experiment_from_dict(values).run_settings("vit", 120, 3, fingerprint="f", weights={"hash": "w"})
+    written = {**settings, "model": {**settings["model"], "options": {**settings["model"]["options"], "crop_pct": 1.0}}}
+    assert run_identity(written) != run_identity(settings)
 
 
-def test_a_fine_tuned_run_keeps_the_hash_that_it_had_when_the_setting_was_called_tune(values):
-    values["contenders"]["vit"] |= {"weights": {"cell": "runs/other"}, "finetune": {"last": 2}}
-    assert hash_settings(identity_with(values)) == "0134785ffd"
+def test_options_of_a_network_of_attention_have_defaults(values):
+    values["models"]["vit"] = {"name": "attention/resnet8", "recipe": "none"}
+    plain = identity_with(values)
+    assert identity_with(values, models__vit__options__released=False, models__vit__options__form="window") == plain
+    assert identity_with(values, models__vit__options__released=True) != plain

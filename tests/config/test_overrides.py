@@ -13,26 +13,26 @@ from vit_vs_cnn.errors import InputError
 def _values(output, by_size, sizes=(60, "all")):
     values = tiny_config(output)
     values["protocol"] |= {"train_sizes": list(sizes), "budget": {"steps": 2}}
-    values["contenders"]["vit"]["by_size"] = by_size
+    values["models"]["vit"]["by_size"] = by_size
     return values
 
 
-def _hash(values, size, contender="vit"):
-    return hash_settings(run_identity(experiment_from_dict(values).run_settings(contender, size, 3, fingerprint="f")))
+def _hash(values, size, model="vit"):
+    return hash_settings(run_identity(experiment_from_dict(values).run_settings(model, size, 3, fingerprint="f")))
 
 
 def test_an_override_by_size_applies_to_its_size_only(tmp_path):
-    experiment = experiment_from_dict(_values(tmp_path, {60: {"optimizer": {"lr": 0.02}, "model": {"depth": 1}}}))
+    experiment = experiment_from_dict(_values(tmp_path, {60: {"optimizer": {"lr": 0.02}, "options": {"depth": 1}}}))
     small, large = experiment.recipe("vit", 60), experiment.recipe("vit", 120)
-    assert (small.optimizer.lr, small.model["depth"]) == (0.02, 1)
-    assert (large.optimizer.lr, large.model["depth"]) == (1e-3, 2)
-    assert (small.model["embed_dim"], small.ema_half_life) == (24, 0.2)
+    assert (small.optimizer.lr, small.options["depth"]) == (0.02, 1)
+    assert (large.optimizer.lr, large.options["depth"]) == (1e-3, 2)
+    assert (small.options["embed_dim"], small.ema_half_life) == (24, 0.2)
 
 
 def test_an_override_by_budget_wins_over_one_by_size(tmp_path):
     values = _values(tmp_path, {60: {"optimizer": {"lr": 0.02, "weight_decay": 0.3}}})
     values["protocol"]["budget"] = {"steps": [2, 8]}
-    values["contenders"]["vit"]["by_budget"] = {8: {"optimizer": {"lr": 0.05}}}
+    values["models"]["vit"]["by_budget"] = {8: {"optimizer": {"lr": 0.05}}}
     experiment = experiment_from_dict(values)
     short, long = experiment.protocol.budget.each()
     recipes = {
@@ -53,7 +53,7 @@ def test_an_override_for_the_size_all_applies_to_the_full_training_set_only(tmp_
     assert [experiment.recipe("vit", size).label_smoothing for size in (60, 120)] == [0.1, 0.3]
 
 
-def test_an_override_renames_the_runs_of_its_contender_and_size_only(tmp_path):
+def test_an_override_renames_the_runs_of_its_model_and_size_only(tmp_path):
     plain, changed = _values(tmp_path, {}), _values(tmp_path, {60: {"optimizer": {"lr": 0.02}}})
     assert _hash(plain, 60) != _hash(changed, 60)
     assert _hash(plain, 120) == _hash(changed, 120)
@@ -63,9 +63,9 @@ def test_an_override_renames_the_runs_of_its_contender_and_size_only(tmp_path):
 def test_the_amount_of_a_budget_may_have_a_decimal_point_on_the_command_line(tmp_path):
     values = _values(tmp_path, {})
     values["protocol"]["budget"] = {"epochs": [0.5, 2.5]}
-    values["contenders"]["vit"]["by_budget"] = {2.5: {"optimizer": {"lr": 0.05}}}
-    override(values, "contenders.vit.by_budget.2.5.label_smoothing", 0.3)
-    override(values, "contenders.vit.by_budget.0.5", {"label_smoothing": 0.2})
+    values["models"]["vit"]["by_budget"] = {2.5: {"optimizer": {"lr": 0.05}}}
+    override(values, "models.vit.by_budget.2.5.label_smoothing", 0.3)
+    override(values, "models.vit.by_budget.0.5", {"label_smoothing": 0.2})
     experiment = experiment_from_dict(values)
     short, long = (experiment.recipe("vit", 60, budget) for budget in experiment.protocol.budget.each())
     assert (short.label_smoothing, long.label_smoothing, long.optimizer.lr) == (0.2, 0.3, 0.05)
@@ -74,26 +74,26 @@ def test_the_amount_of_a_budget_may_have_a_decimal_point_on_the_command_line(tmp
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("by_size", {61: {}}, "contenders.vit.by_size: 61 is not one of protocol.train_sizes (60, all)"),
-        ("by_size", {60: {}, "60": {}}, "contenders.vit.by_size: 60 is named twice"),
-        ("by_budget", {2: {}, "2.0": {}}, "contenders.vit.by_budget: 2.0 is not one of protocol.budget (2)"),
-        ("by_budget", {2: {}, "2": {}}, "contenders.vit.by_budget: 2 is named twice"),
-        ("by_size", {60: 5}, "contenders.vit.by_size.60: expected settings"),
-        ("by_size", 5, "contenders.vit.by_size: expected sizes or budgets"),
-        ("by_size", {60: {"optimizer": {"lr": "x"}}}, "contenders.vit.by_size.60.optimizer.lr: expected a number"),
-        ("by_size", {60: {"optimiser": 1}}, "contenders.vit.by_size.60.optimiser: there is no such setting"),
-        ("by_size", {60: {"optimizer": {"lr": -1.0}}}, "contenders.vit.by_size.60.optimizer: lr -1.0 must be above 0"),
-        ("by_size", {60: {"starts_from": "resnet"}}, "by_size.60.starts_from: a contender has this for all sizes"),
-        ("by_budget", {3: {}}, "contenders.vit.by_budget: 3 is not one of protocol.budget (2)"),
-        ("by_budget", 5, "contenders.vit.by_budget: expected sizes or budgets"),
-        ("by_budget", {2: 5}, "contenders.vit.by_budget.2: expected settings"),
-        ("by_budget", {2: {"by_size": {60: {}}}}, "by_budget.2.by_size: a contender has this for all sizes"),
-        ("by_budget", {2: {"by_budget": {}}}, "by_budget.2.by_budget: a contender has this for all sizes and budgets"),
+        ("by_size", {61: {}}, "models.vit.by_size: 61 is not one of protocol.train_sizes (60, all)"),
+        ("by_size", {60: {}, "60": {}}, "models.vit.by_size: 60 is named twice"),
+        ("by_budget", {2: {}, "2.0": {}}, "models.vit.by_budget: 2.0 is not one of protocol.budget (2)"),
+        ("by_budget", {2: {}, "2": {}}, "models.vit.by_budget: 2 is named twice"),
+        ("by_size", {60: 5}, "models.vit.by_size.60: expected settings"),
+        ("by_size", 5, "models.vit.by_size: expected sizes or budgets"),
+        ("by_size", {60: {"optimizer": {"lr": "x"}}}, "models.vit.by_size.60.optimizer.lr: expected a number"),
+        ("by_size", {60: {"optimiser": 1}}, "models.vit.by_size.60.optimiser: there is no such setting"),
+        ("by_size", {60: {"optimizer": {"lr": -1.0}}}, "models.vit.by_size.60.optimizer: lr -1.0 must be above 0"),
+        ("by_size", {60: {"starts_from": "resnet"}}, "by_size.60.starts_from: a model has this for all sizes"),
+        ("by_budget", {3: {}}, "models.vit.by_budget: 3 is not one of protocol.budget (2)"),
+        ("by_budget", 5, "models.vit.by_budget: expected sizes or budgets"),
+        ("by_budget", {2: 5}, "models.vit.by_budget.2: expected settings"),
+        ("by_budget", {2: {"by_size": {60: {}}}}, "by_budget.2.by_size: a model has this for all sizes"),
+        ("by_budget", {2: {"by_budget": {}}}, "by_budget.2.by_budget: a model has this for all sizes and budgets"),
     ],
 )
 def test_impossible_settings_are_refused_in_one_line(tmp_path, key, value, message):
     values = _values(tmp_path, {})
-    values["contenders"]["vit"][key] = value
+    values["models"]["vit"][key] = value
     with pytest.raises(InputError) as caught:
         experiment_from_dict(values)
     assert message in str(caught.value)
@@ -114,7 +114,7 @@ def test_impossible_settings_are_refused_in_one_line(tmp_path, key, value, messa
         ("tuning.space", {"optimizer.lr": {"low": 0.1, "high": 1, "step": 2}}, "lr.step: a range has low, high and"),
         ("tuning.space", {"optimizer": [{"lr": {"low": 2, "high": 1}}]}, "tuning.space.optimizer.lr: expected numbers"),
         ("tuning.space", {"optimizer.rate": [0.1]}, "optimizer.rate: there is no such setting"),
-        ("tuning.space", {"by_size.60.label_smoothing": [0.1]}, "by_size: a contender has this for all sizes"),
+        ("tuning.space", {"by_size.60.label_smoothing": [0.1]}, "by_size: a model has this for all sizes"),
     ],
 )
 def test_impossible_search_spaces_are_refused_in_one_line(tmp_path, place, value, message):

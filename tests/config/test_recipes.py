@@ -1,4 +1,4 @@
-"""A contender that is given by its name alone trains with the recommended recipe of its model."""
+"""A model that is given by its name alone trains with the recommended recipe of its model."""
 
 import pytest
 import yaml
@@ -11,29 +11,29 @@ from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.models.presets import PRESETS
 
 
-def experiment(contender, *, batch_size=128, **changes):
+def experiment(model, *, batch_size=128, **changes):
     values = {
         "name": "x",
         "protocol": {"budget": {"steps": 7}, "batch_size": batch_size},
-        "contenders": {"a": contender},
+        "models": {"a": model},
         **changes,
     }
     return experiment_from_dict(values)
 
 
-def read(contender, **changes):
-    return experiment(contender, **changes).contenders["a"]
+def read(model, **changes):
+    return experiment(model, **changes).models["a"]
 
 
 @pytest.mark.parametrize("entry", recommended_recipes(), ids=lambda entry: entry.name)
 def test_every_recipe_can_be_used_and_names_its_source(entry):
     name = entry.models[0].replace("*", "x")
     start = {"weights": {"file": "weights.safetensors"}} if entry.start == "pretrained" else {}
-    contender = read({"model": {"name": name}, **start}, batch_size=entry.batch_size)
-    assert (contender.recipe.name, contender.optimizer.lr) == (entry.name, entry.settings["optimizer"]["lr"])
-    assert contender.model.items() >= entry.settings.get("model", {}).items()
+    model = read({"name": name, **start}, batch_size=entry.batch_size)
+    assert (model.recipe.name, model.optimizer.lr) == (entry.name, entry.settings["optimizer"]["lr"])
+    assert model.options.items() >= entry.settings.get("options", {}).items()
     assert entry.source
-    assert recipe_source(contender) is (RecipeSource.FALLBACK if entry.is_fallback else RecipeSource.RECOMMENDED)
+    assert recipe_source(model) is (RecipeSource.FALLBACK if entry.is_fallback else RecipeSource.RECOMMENDED)
 
 
 def test_names_of_recipes_are_unique_and_every_preset_has_one():
@@ -60,46 +60,46 @@ def test_a_family_is_found_by_the_name_of_the_model(model, recipe):
 
 
 @pytest.mark.parametrize(
-    ("contender", "exponent"),
-    [({"model": {"name": "timm/resnet18"}, "weights": {"hub": True}}, 1.0), ({"model": {"name": "vit_small"}}, 0.5)],
+    ("model", "exponent"),
+    [({"name": "timm/resnet18", "weights": {"hub": True}}, 1.0), ({"name": "vit_small"}, 0.5)],
     ids=["SGD", "Muon"],
 )
-def test_the_learning_rate_follows_the_batch_size(contender, exponent):
+def test_the_learning_rate_follows_the_batch_size(model, exponent):
     """In proportion for SGD, with the square root for adaptive optimizers."""
-    small, large = (read(contender, batch_size=size).optimizer for size in (128, 512))
+    small, large = (read(model, batch_size=size).optimizer for size in (128, 512))
     assert large.lr / small.lr == pytest.approx(4**exponent, rel=0.02)
 
 
 def test_single_settings_override_the_recommended_ones_and_make_the_recipe_one_by_hand():
-    contender = read({"model": {"name": "vit_nano"}, "optimizer": {"lr": 0.123}})
+    model = read({"name": "vit_nano", "optimizer": {"lr": 0.123}})
     recommended = find_recipe({"name": "vit_nano"}, is_pretrained=False).settings
-    assert (contender.optimizer.name, contender.optimizer.lr) == (recommended["optimizer"]["name"], 0.123)
-    assert contender.schedule.warmup == recommended["schedule"]["warmup"]
-    assert recipe_source(contender) is RecipeSource.GIVEN
+    assert (model.optimizer.name, model.optimizer.lr) == (recommended["optimizer"]["name"], 0.123)
+    assert model.schedule.warmup == recommended["schedule"]["warmup"]
+    assert recipe_source(model) is RecipeSource.GIVEN
 
 
 @pytest.mark.parametrize("more", [{"optimizer": {"name": "lion"}}, {"optimizer": {"name": "muon"}}, {"recipe": "none"}])
-def test_a_contender_that_names_its_optimizer_or_no_recipe_has_plain_defaults(more):
-    contender = read({"model": {"name": "resnet8"}, **more})
-    assert (contender.optimizer.lr, contender.schedule.warmup) == (1e-3, 0.05)
-    assert "zero_init_residual" not in contender.model
-    assert recipe_source(contender) is RecipeSource.GIVEN
+def test_a_model_that_names_its_optimizer_or_no_recipe_has_plain_defaults(more):
+    model = read({"name": "resnet8", **more})
+    assert (model.optimizer.lr, model.schedule.warmup) == (1e-3, 0.05)
+    assert "zero_init_residual" not in model.options
+    assert recipe_source(model) is RecipeSource.GIVEN
 
 
 def test_an_unknown_recipe_is_refused():
-    with pytest.raises(InputError, match=r"contenders.a.recipe: expected default or none, got 'best'"):
-        read({"model": {"name": "resnet8"}, "recipe": "best"})
+    with pytest.raises(InputError, match=r"models.a.recipe: expected default or none, got 'best'"):
+        read({"name": "resnet8", "recipe": "best"})
 
 
 def test_the_written_config_gives_the_same_experiment_and_source():
-    before = experiment({"model": {"name": "vit_nano"}})
+    before = experiment({"name": "vit_nano"})
     text = yaml.safe_dump(before.to_dict())
     after = experiment_from_dict(yaml.safe_load(text))
     assert after == before
-    assert recipe_source(after.contenders["a"]) is RecipeSource.RECOMMENDED
+    assert recipe_source(after.models["a"]) is RecipeSource.RECOMMENDED
     changed = yaml.safe_load(text)
-    changed["contenders"]["a"]["optimizer"]["lr"] = 0.5
-    assert recipe_source(experiment_from_dict(changed).contenders["a"]) is RecipeSource.GIVEN
+    changed["models"]["a"]["optimizer"]["lr"] = 0.5
+    assert recipe_source(experiment_from_dict(changed).models["a"]) is RecipeSource.GIVEN
 
 
 def test_a_shared_augmentation_replaces_the_recommended_one(monkeypatch):
@@ -110,12 +110,12 @@ def test_a_shared_augmentation_replaces_the_recommended_one(monkeypatch):
     entry = find_recipe({"name": "vit_nano"}, is_pretrained=False)
     stronger = replace(entry, settings={**entry.settings, "augmentation": {"policy": "trivialaugment"}})
     monkeypatch.setattr(recipes, "recommended_recipes", lambda: (stronger,))
-    assert read({"model": {"name": "vit_nano"}}).augmentation.policy == "trivialaugment"
-    assert read({"model": {"name": "vit_nano"}}, data={"augmentation": {"flip": False}}).augmentation is None
+    assert read({"name": "vit_nano"}).augmentation.policy == "trivialaugment"
+    assert read({"name": "vit_nano"}, data={"augmentation": {"flip": False}}).augmentation is None
 
 
 def test_a_linear_probe_has_no_recipe():
-    probe = {"model": {"name": "timm/resnet10t"}, "weights": {"hub": True}, "finetune": "head"}
+    probe = {"name": "timm/resnet10t", "weights": {"hub": True}, "finetune": "head"}
     assert recipe_source(read(probe)) is None
     assert recipe_search(read(probe)) is None
 

@@ -19,36 +19,35 @@ from vit_vs_cnn.runs.trained_network import open_network
 
 @pytest.fixture(scope="module")
 def runs(trained_once):
-    return {path.name.split("-")[0]: path for path in trained_once.glob("cells/*-s3-*")}
+    return {path.name.split("-")[0]: path for path in trained_once.glob("*-s3-*")}
 
 
-@pytest.mark.parametrize("contender", ["vit", "resnet"])
-def test_exported_weights_open_as_the_same_network(runs, contender, tmp_path, capsys):
-    formats = ["safetensors", *(["timm"] if contender == "vit" else [])]
-    experiment = runs[contender].parents[1]
+@pytest.mark.parametrize("model", ["vit", "resnet"])
+def test_exported_weights_open_as_the_same_network(runs, model, tmp_path, capsys):
+    formats = ["safetensors", *(["timm"] if model == "vit" else [])]
+    experiment = runs[model].parent
     command = ["export", str(experiment), "--output", str(tmp_path), "--format", *formats]
-    assert main([*command, "--contender", contender]) == 0
+    assert main([*command, "--model", model]) == 0
     assert "largest difference of a logit 0.0e+00" in capsys.readouterr().out
-    before, after = open_network(runs[contender]), open_network(tmp_path / "model.safetensors")
+    before, after = open_network(runs[model]), open_network(tmp_path / "model.safetensors")
     images = torch.randint(0, 256, (3, 3, 32, 32), dtype=torch.uint8)
     with torch.no_grad():
         expected = before.network(before.normalize(images))
         torch.testing.assert_close(after.network(after.normalize(images)), expected, rtol=0, atol=0)
     assert (after.class_names, after.run.identity) == (before.class_names, before.run.identity)
     assert isinstance(before.pool().test(before.run.seed), LabelledImages)
-    assert main([*command, "--contender", contender]) == 0  # again, into the same folder
+    assert main([*command, "--model", model]) == 0  # again, into the same folder
 
 
 def test_the_most_accurate_model_of_an_experiment_is_exported_and_named(runs, tmp_path, capsys):
-    experiment = runs["vit"].parents[1]
+    experiment = runs["vit"].parent
     means = {
-        name: fmean(r.accuracy for r in read_finished_results(experiment).values() if r.contender == name)
-        for name in runs
+        name: fmean(r.accuracy for r in read_finished_results(experiment).values() if r.model == name) for name in runs
     }
     best = max(means, key=means.__getitem__)
     (file,) = vc.export(experiment, output=tmp_path)
     assert f"Model: {best}, the most accurate one of {experiment}" in capsys.readouterr().err
-    assert open_network(file.path).run.contender == best
+    assert open_network(file.path).run.model == best
 
 
 def test_export_refuses_a_folder_with_the_config_of_another_network(runs, tmp_path, capsys):
@@ -60,11 +59,11 @@ def test_export_refuses_a_folder_with_the_config_of_another_network(runs, tmp_pa
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("contender", ["vit", "resnet"])
-def test_onnx_gives_the_networks_logits_from_pixels(runs, contender, tmp_path, capsys):
+@pytest.mark.parametrize("model", ["vit", "resnet"])
+def test_onnx_gives_the_networks_logits_from_pixels(runs, model, tmp_path, capsys):
     runtime = pytest.importorskip("onnxruntime")
-    assert main(["export", str(runs[contender]), "--output", str(tmp_path), "--format", "onnx"]) == 0
-    loaded = open_network(runs[contender] / "checkpoints" / "last.ckpt")
+    assert main(["export", str(runs[model]), "--output", str(tmp_path), "--format", "onnx"]) == 0
+    loaded = open_network(runs[model] / "checkpoints" / "last.ckpt")
     images = torch.randint(0, 256, (7, 3, 32, 32), dtype=torch.uint8)
     with torch.no_grad():
         expected = loaded.network(loaded.normalize(images))

@@ -37,8 +37,8 @@ def values(trained_once, tmp_path):
 @pytest.mark.parametrize(
     ("name", "value", "difference"),
     [
-        ("contenders.vit.model.depth", 1, "contenders.vit.model.depth 2 then, 1 now"),
-        ("contenders.resnet.optimizer.lr", 0.07, "contenders.resnet.optimizer.lr 0.05 then, 0.07 now"),
+        ("models.vit.options.depth", 1, "models.vit.options.depth 2 then, 1 now"),
+        ("models.resnet.optimizer.lr", 0.07, "models.resnet.optimizer.lr 0.05 then, 0.07 now"),
         ("protocol.batch_size", 16, "batch_size 14 then, 16 now"),
         ("trainer.precision", "bf16-mixed", "trainer.precision 32-true then, bf16-mixed now"),
         ("data.synthetic.seed", 5, "other images"),
@@ -63,10 +63,10 @@ def test_settings_that_differ_from_finished_runs_need_force(values, name, value,
         {"protocol": {"seeds": [3, 4, 5]}},
         {"protocol": {"train_sizes": [60, 120]}},
         {"protocol": {"budget": {"steps": 3}}},
-        {"contenders": {"third": {"model": {"name": "resnet8", "width": 8}}}},
+        {"models": {"third": {"name": "resnet8", "options": {"width": 8}}}},
     ],
 )
-def test_more_seeds_sizes_contenders_or_another_budget_continue_an_experiment(values, change, monkeypatch):
+def test_more_seeds_sizes_models_or_another_budget_continue_an_experiment(values, change, monkeypatch):
     for block, changed in change.items():
         values[block] |= changed
     asked = []
@@ -84,7 +84,7 @@ def test_the_primary_comparison_runs_first(values):
     plan = runner.make_analysis_plan(experiment, {size: size for size in (40, 60, 120)})
     later = replace(experiment, protocol=replace(experiment.protocol, seeds=[3, 4, 5]))
     runs = runner._primary_first(grid(later, pool, world_size=1), plan)
-    first = [(run.contender, run.train_size, run.budget.short, run.seed) for run in runs[:4]]
+    first = [(run.model, run.train_size, run.budget.short, run.seed) for run in runs[:4]]
     assert first == [(name, 120, "4 steps", seed) for seed in (3, 4) for name in ("vit", "resnet")]
     assert [run.train_size for run in runs[4:]] == sorted(run.train_size for run in runs[4:])
 

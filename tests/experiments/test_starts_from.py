@@ -1,4 +1,4 @@
-"""A contender that begins with the weights of another one, or of a checkpoint."""
+"""A model that begins with the weights of another one, or of a checkpoint."""
 
 import pytest
 import torch
@@ -14,8 +14,8 @@ from vit_vs_cnn.runs.trained_network import open_network
 
 def _values(output, **more):
     values = tiny_config(output)
-    resnet = values["contenders"]["resnet"]
-    values["contenders"] = {"longer": {**resnet, "starts_from": "resnet"}, "resnet": resnet} | more
+    resnet = values["models"]["resnet"]
+    values["models"] = {"longer": {**resnet, "starts_from": "resnet"}, "resnet": resnet} | more
     values["protocol"]["budget"] = {"steps": 4}
     return values
 
@@ -29,7 +29,7 @@ def finished(tmp_path_factory):
 
 def _run_folders(experiment):
     runs = grid(experiment, ExperimentData(experiment.data), world_size=1)
-    return {run.contender: run for run in runs}
+    return {run.model: run for run in runs}
 
 
 def _start(run):
@@ -43,7 +43,7 @@ def test_a_start_runs_before_the_one_that_starts_from_it(finished):
 
 def test_with_a_learning_rate_of_zero_the_weights_are_those_of_the_start(tmp_path):
     values = _values(tmp_path)
-    values["contenders"]["longer"]["optimizer"] = {"name": "sgd", "lr": 1e-30, "weight_decay": 0.0}
+    values["models"]["longer"]["optimizer"] = {"name": "sgd", "lr": 1e-30, "weight_decay": 0.0}
     experiment = experiment_from_dict(values)
     run_quietly(experiment)
     runs = _run_folders(experiment)
@@ -54,7 +54,7 @@ def test_with_a_learning_rate_of_zero_the_weights_are_those_of_the_start(tmp_pat
 
 def test_a_changed_recipe_of_the_start_renames_the_run_that_starts_from_it(finished, tmp_path):
     values = _values(finished.output)
-    values["contenders"]["resnet"] = {**values["contenders"]["resnet"], "label_smoothing": 0.2}
+    values["models"]["resnet"] = {**values["models"]["resnet"], "label_smoothing": 0.2}
     assert _run_folders(experiment_from_dict(values))["longer"].folder != _run_folders(finished)["longer"].folder
 
 
@@ -66,17 +66,17 @@ def test_the_result_records_the_weights_that_the_run_started_from(finished):
 
 def test_a_start_whose_weights_do_not_fit_is_refused(finished):
     values = _values(finished.output)
-    values["contenders"]["vit"] = tiny_config(finished.output)["contenders"]["vit"] | {"starts_from": "resnet"}
-    del values["contenders"]["longer"]
-    with pytest.raises(InputError, match=r"contenders.vit.starts_from: the weights do not fit"):
+    values["models"]["vit"] = tiny_config(finished.output)["models"]["vit"] | {"starts_from": "resnet"}
+    del values["models"]["longer"]
+    with pytest.raises(InputError, match=r"models.vit.starts_from: the weights do not fit"):
         run_quietly(experiment_from_dict(values))
 
 
 @pytest.mark.parametrize(
     "starts, message",
     [
-        ({"vit": "resnett"}, "contenders.vit.starts_from: 'resnett' is not another contender"),
-        ({"vit": "a.ckpt"}, "for other trained networks use contenders.vit.weights.cell"),
+        ({"vit": "resnett"}, "models.vit.starts_from: 'resnett' is not another model"),
+        ({"vit": "a.ckpt"}, "for other trained networks use models.vit.weights"),
         ({"vit": "resnet", "resnet": "vit"}, "none of them can be trained first"),
         ({"vit": "vit"}, "none of them can be trained first"),
     ],
@@ -84,6 +84,6 @@ def test_a_start_whose_weights_do_not_fit_is_refused(finished):
 def test_an_impossible_starts_from_setting_is_refused(tmp_path, starts, message):
     values = tiny_config(tmp_path)
     for name, start in starts.items():
-        values["contenders"][name]["starts_from"] = start
+        values["models"][name]["starts_from"] = start
     with pytest.raises(InputError, match=message):
         experiment_from_dict(values)

@@ -42,7 +42,7 @@ def pool() -> ExperimentData:
 def _values(output: Path, **changes) -> dict:
     values = tiny_config(output, minutes=3.0)
     values["data"]["synthetic"] = {"train_images": 1300, "test_images": 60, "image_size": 8}
-    values["contenders"]["vit"]["model"] |= {"patch_size": 2, "embed_dim": 12}  # matched to the ResNet
+    values["models"]["vit"]["options"] |= {"patch_size": 2, "embed_dim": 12}  # matched to the ResNet
     values["protocol"] |= {"budget": {"steps": 100}, "batch_size": 14}
     return values | {"executor": "local"} | changes
 
@@ -130,7 +130,7 @@ def test_parallel_runs_shorten_the_plan(pool, monkeypatch, cores, workers, seeds
     experiment, plan = _experiment(Path("runs")), GridPlan((1300,), tuple(range(seeds)), (100,))
     executor = Executor(name="processes", workers=workers)
     alone, parallel = (
-        GridTimeModel(one, pool, dict.fromkeys(one.contenders, 1.0)).of(plan).seconds
+        GridTimeModel(one, pool, dict.fromkeys(one.models, 1.0)).of(plan).seconds
         for one in (experiment, replace(experiment, executor=executor))
     )
     assert parallel - 12 == pytest.approx(alone / at_a_time)  # 12 seconds until the processes have read the images
@@ -167,7 +167,7 @@ def test_a_step_of_every_model_is_timed_with_its_backward_pass(tmp_path, monkeyp
     monkeypatch.setattr(Fabric, "backward", lambda fabric, loss: (losses.append(loss), backward(fabric, loss)))
     experiment = experiment_from_dict(_values(tmp_path))
     images = ExperimentData(experiment.data)
-    for name in experiment.contenders:
+    for name in experiment.models:
         assert 0 < seconds_per_step(experiment, name, images) < math.inf
         assert len(losses) > 1
         losses.clear()
@@ -180,8 +180,8 @@ def test_a_step_of_every_model_is_timed_with_its_backward_pass(tmp_path, monkeyp
 def test_recipes_by_size_or_budget_are_refused_if_minutes_choose_these(tmp_path, recipe, fixed, what):
     values = tiny_config(tmp_path) | {"minutes": 1.0}
     values["protocol"] |= {"train_sizes": [60], "budget": {"steps": [2, 4]}}
-    values["contenders"]["vit"][recipe] = {60 if recipe == "by_size" else 4: {"label_smoothing": 0.2}}
-    with pytest.raises(InputError, match=rf"contenders.vit.{recipe}: minutes chooses protocol.{what}"):
+    values["models"]["vit"][recipe] = {60 if recipe == "by_size" else 4: {"label_smoothing": 0.2}}
+    with pytest.raises(InputError, match=rf"models.vit.{recipe}: minutes chooses protocol.{what}"):
         plan_for_time(experiment_from_dict(values), fixed=[fixed], console=Console(quiet=True))
 
 
@@ -256,9 +256,9 @@ def test_a_folder_of_other_images_is_refused(tmp_path):
 
 
 def _recommended(output: Path, minutes: float, **changes) -> Experiment:
-    """Contenders by name alone."""
-    contenders = {"vit": {"model": {"name": "vit_nano", "patch_size": 2}}, "resnet": {"model": {"name": "resnet8"}}}
-    return _experiment(output, minutes=minutes, contenders=contenders, **changes)
+    """Models by name alone."""
+    models = {"vit": {"name": "vit_nano", "options": {"patch_size": 2}}, "resnet": {"name": "resnet8"}}
+    return _experiment(output, minutes=minutes, models=models, **changes)
 
 
 @pytest.mark.parametrize(("minutes", "trials"), [(200.0, 8), (30.0, 6), (0.8, None)])
@@ -276,11 +276,11 @@ def test_a_fifth_of_the_minutes_is_spent_on_equal_searches_for_recipes(pool, mon
         assert costs.of(chosen).seconds - without.of(chosen).seconds <= 0.2 * 60 * minutes
 
 
-@pytest.mark.parametrize("named", ["tuning.trials", "contenders.vit.optimizer.lr"])
+@pytest.mark.parametrize("named", ["tuning.trials", "models.vit.optimizer.lr"])
 def test_recipes_that_the_user_named_are_not_searched_for(pool, monkeypatch, tmp_path, named):
     values = _recommended(tmp_path, 200.0).to_dict()
-    if named.startswith("contenders"):
-        values["contenders"]["vit"]["optimizer"]["lr"] = 0.0123
+    if named.startswith("models"):
+        values["models"]["vit"]["optimizer"]["lr"] = 0.0123
     experiment, text = _plan_output(monkeypatch, experiment_from_dict(values), pool, fixed=[named])
     assert experiment.tuning.trials is None
     assert "search for recipes" not in text
@@ -299,17 +299,17 @@ def test_an_interrupted_search_is_resumed_with_its_grid(pool, monkeypatch, tmp_p
 def test_linear_probes_are_fine_tuned_too_where_the_minutes_allow(pool, monkeypatch, tmp_path, minutes, is_tuned):
     """The fine-tuned pair becomes the primary comparison, and the same command keeps it."""
     values = _values(tmp_path, minutes=minutes)
-    probe = {"model": {"name": "timm/test_vit"}, "weights": {"hub": True, "optional": True}, "finetune": "head"}
-    cnn = probe | {"model": {"name": "timm/test_convnext"}}
-    values["contenders"] |= {"vit_pretrained": probe, "cnn_pretrained": cnn}
+    probe = {"name": "timm/test_vit", "weights": {"hub": True, "optional": True}, "finetune": "head"}
+    cnn = probe | {"name": "timm/test_convnext"}
+    values["models"] |= {"vit_pretrained": probe, "cnn_pretrained": cnn}
     values["protocol"]["pairs"] = [["vit_pretrained", "cnn_pretrained"], ["vit", "resnet"]]
     experiment, text = _plan_output(monkeypatch, experiment_from_dict(values), pool, step=0.5)
     tuned = {"vit_finetuned", "cnn_finetuned"}
     assert ("Pretrained models are not fine-tuned: that needs --minutes" in text) != is_tuned
-    assert tuned & experiment.contenders.keys() == (tuned if is_tuned else set())
+    assert tuned & experiment.models.keys() == (tuned if is_tuned else set())
     assert experiment.protocol.pairs is not None
     assert (experiment.protocol.pairs[0] == ["vit_finetuned", "cnn_finetuned"]) == is_tuned
-    assert experiment.contenders["vit_pretrained"].finetune.head
+    assert experiment.models["vit_pretrained"].finetune.head
     _write(experiment)
     again, _ = _plan_output(monkeypatch, experiment_from_dict(values), pool)
     assert again == experiment

@@ -1,4 +1,4 @@
-"""Every contender gets equally many trials, scored on validation images alone, and runs with the best one."""
+"""Every model gets equally many trials, scored on validation images alone, and runs with the best one."""
 
 import csv
 import json
@@ -14,7 +14,7 @@ from vit_vs_cnn import cli
 from vit_vs_cnn.cli import main
 from vit_vs_cnn.config.experiment import experiment_from_dict, read_config
 from vit_vs_cnn.config.recipes import recipe_source
-from vit_vs_cnn.config.schema import Contender, RecipeSource
+from vit_vs_cnn.config.schema import ModelConfig, RecipeSource
 from vit_vs_cnn.data.options import Augmentation
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments.tuning import _with_sampled, count_splits, restrict_space
@@ -30,7 +30,7 @@ def values_with(output, **tuning):
     values["data"]["augmentation"] = {}
     values["protocol"] |= {"train_sizes": [60, "all"], "budget": {"steps": 2}}
     model = {"class_path": "tests.workers.killer.Fragile", "init_args": {"fixed": str(output)}}
-    values["contenders"] = {"linear": {"model": model}, "other": {"model": model, "recipe": "none"}}
+    values["models"] = {"linear": model, "other": {**model, "recipe": "none"}}
     return values | {"tuning": {"trials": 3, "splits": 1, "space": SPACE, **tuning}}
 
 
@@ -44,7 +44,7 @@ def by_accuracy(trial) -> tuple[float, float]:
 
 
 def modification_times(output) -> dict[Path, int]:
-    return {path: path.stat().st_mtime_ns for path in output.glob("tiny/tuning/cells/*/*")}
+    return {path: path.stat().st_mtime_ns for path in output.glob("tiny/tuning/*/*")}
 
 
 @pytest.fixture(scope="module")
@@ -57,8 +57,8 @@ def tuned(tmp_path_factory) -> Path:
     return output
 
 
-def test_the_first_trial_is_the_configs_recipe_and_the_others_are_the_same_for_all_contenders(tuned):
-    values = {(t["contender"], t["trial"]): json.loads(t["values"]) for t in read_table(tuned)}
+def test_the_first_trial_is_the_configs_recipe_and_the_others_are_the_same_for_all_models(tuned):
+    values = {(t["model"], t["trial"]): json.loads(t["values"]) for t in read_table(tuned)}
     assert [*values] == [(name, str(trial)) for name in ("linear", "other") for trial in range(3)]
     assert values["linear", "0"] == {}
     assert {*values["linear", "1"]} == {*SPACE}
@@ -66,7 +66,7 @@ def test_the_first_trial_is_the_configs_recipe_and_the_others_are_the_same_for_a
 
 
 def test_trials_are_scored_on_validation_and_only_the_grid_is_tested(tuned):
-    scored = [read_result(path).scores.scored_on for path in tuned.glob("tiny/tuning/cells/*/result.json")]
+    scored = [read_result(path).scores.scored_on for path in tuned.glob("tiny/tuning/*/result.json")]
     assert {*scored} == {ScoredOn.VALIDATION}
     (log,) = tuned.rglob("test-sets/*.jsonl")
     assert log.parent.parent == tuned
@@ -76,31 +76,31 @@ def test_trials_are_scored_on_validation_and_only_the_grid_is_tested(tuned):
 def test_the_best_trial_is_the_recipe_of_the_grid(tuned):
     config = experiment_from_dict(read_config(tuned / "tiny" / "tuned.yaml"))
     assert config.tuning.trials is None
-    for contender in ("linear", "other"):
-        trials = [t for t in read_table(tuned) if t["contender"] == contender]
-        best, recipe = max(trials, key=by_accuracy), config.recipe(contender, 60)
+    for model in ("linear", "other"):
+        trials = [t for t in read_table(tuned) if t["model"] == model]
+        best, recipe = max(trials, key=by_accuracy), config.recipe(model, 60)
         values = json.loads(best["values"])
         if values:
             assert recipe.optimizer.lr == values["optimizer.lr"]
             assert recipe.label_smoothing == values["label_smoothing"]
-        assert recipe == config.recipe(contender, 120)
+        assert recipe == config.recipe(model, 120)
         assert recipe.augmentation is None  # no trial changed it
         assert recipe_source(recipe) is RecipeSource.SEARCHED
-    for path in tuned.glob("tiny/cells/*/result.json"):
+    for path in tuned.glob("tiny/*/result.json"):
         result = read_result(path)
         assert result.recipe_source is RecipeSource.SEARCHED
         assert (result.tuning.trials, result.tuning.tuned_at) == (3, 120)
-        accuracies = [by_accuracy(t)[0] for t in read_table(tuned) if t["contender"] == result.contender]
+        accuracies = [by_accuracy(t)[0] for t in read_table(tuned) if t["model"] == result.model]
         assert result.tuning.trial_accuracies == pytest.approx(sorted(accuracies, reverse=True))
 
 
 def test_a_sampled_augmentation_changes_one_setting_of_the_shared_or_own_one():
     shared, own = Augmentation(flip=False), Augmentation(crop_padding=3)
-    contender = Contender(model={"name": "vit_nano"})
+    model = ModelConfig("vit_nano")
     for augmentation, expected in ((None, shared), (own, own)):
-        sampled = _with_sampled(replace(contender, augmentation=augmentation), {"augmentation.mixup": 0.3}, shared)
+        sampled = _with_sampled(replace(model, augmentation=augmentation), {"augmentation.mixup": 0.3}, shared)
         assert sampled.augmentation == replace(expected, mixup=0.3)
-    assert _with_sampled(contender, {"label_smoothing": 0.3}, shared) == replace(contender, label_smoothing=0.3)
+    assert _with_sampled(model, {"label_smoothing": 0.3}, shared) == replace(model, label_smoothing=0.3)
 
 
 def test_the_chosen_recipes_are_printed(tuned, capsys):
@@ -112,7 +112,7 @@ def test_the_chosen_recipes_are_printed(tuned, capsys):
 
 def test_a_searched_recipe_that_is_changed_counts_as_given_by_hand(tuned):
     values = read_config(tuned / "tiny" / "tuned.yaml")
-    values["contenders"]["linear"]["by_size"] = {60: {"optimizer": {"lr": 0.0123}}}
+    values["models"]["linear"]["by_size"] = {60: {"optimizer": {"lr": 0.0123}}}
     config = experiment_from_dict(values)
     sources = [recipe_source(config.recipe("linear", size)) for size in (60, 120)]
     assert sources == [RecipeSource.GIVEN, RecipeSource.SEARCHED]
@@ -128,8 +128,8 @@ def test_a_second_search_repeats_no_trial_and_chooses_the_same(tuned):
 def test_a_diverged_trial_counts_and_is_neither_chosen_nor_repeated(tmp_path):
     values = values_with(tmp_path, trials=4, space={"optimizer.lr": [0.1, 1e38]})
     values["protocol"] |= {"train_sizes": [60], "budget": {"steps": 6}}
-    values["contenders"] = {"linear": values["contenders"]["linear"]}
-    values["contenders"]["linear"] |= {"optimizer": {"name": "sgd"}, "schedule": {"warmup": 0.0}}
+    values["models"] = {"linear": values["models"]["linear"]}
+    values["models"]["linear"] |= {"optimizer": {"name": "sgd"}, "schedule": {"warmup": 0.0}}
     values["trainer"].pop("gradient_clip_val")
     run_quietly(experiment_from_dict(values))
     states = {json.loads(trial["values"]).get("optimizer.lr"): trial["state"] for trial in read_table(tmp_path)}
@@ -138,7 +138,7 @@ def test_a_diverged_trial_counts_and_is_neither_chosen_nor_repeated(tmp_path):
         ("complete", "6"),
         ("diverged", "0"),
     }
-    chosen = experiment_from_dict(read_config(tmp_path / "tiny" / "tuned.yaml")).contenders["linear"]
+    chosen = experiment_from_dict(read_config(tmp_path / "tiny" / "tuned.yaml")).models["linear"]
     assert chosen.optimizer.lr < 1
     assert chosen.recipe.search.trials == 4
     assert len(chosen.recipe.search.trial_accuracies) == sum(t["state"] == "complete" for t in read_table(tmp_path))
@@ -155,19 +155,19 @@ def test_trials_need_validation_images(tmp_path):
 
 
 def test_options_that_a_model_lacks_are_not_searched(tmp_path):
-    values = tiny_config(tmp_path) | {"tuning": {"space": {"model.embed_dim": [12, 24], "optimizer.lr": [0.1]}}}
+    values = tiny_config(tmp_path) | {"tuning": {"space": {"options.embed_dim": [12, 24], "optimizer.lr": [0.1]}}}
     experiment = experiment_from_dict(values)
-    assert {*restrict_space(experiment, "vit")} == {"model.embed_dim", "optimizer.lr"}
+    assert {*restrict_space(experiment, "vit")} == {"options.embed_dim", "optimizer.lr"}
     assert {*restrict_space(experiment, "resnet")} == {"optimizer.lr"}
-    values["tuning"]["space"]["model.embed_dims"] = [12]
-    with pytest.raises(InputError, match=r"model\.embed_dims: no contender has this option"):
+    values["tuning"]["space"]["options.embed_dims"] = [12]
+    with pytest.raises(InputError, match=r"options\.embed_dims: no model has this option"):
         vc.tune(values, quiet=True)
 
 
 def test_linear_probes_have_no_recipe_to_search_for(tmp_path):
-    probe = {"model": {"name": "resnet8"}, "weights": {"file": "unused.pth"}, "finetune": "head"}
-    with pytest.raises(InputError, match="tuning: all contenders are linear probes"):
-        vc.tune(tiny_config(tmp_path) | {"contenders": {"probe": probe}}, quiet=True)
+    probe = {"name": "resnet8", "weights": {"file": "unused.pth"}, "finetune": "head"}
+    with pytest.raises(InputError, match="tuning: all models are linear probes"):
+        vc.tune(tiny_config(tmp_path) | {"models": {"probe": probe}}, quiet=True)
 
 
 def test_few_validation_images_lead_to_more_splits(tmp_path):
@@ -179,12 +179,10 @@ def test_few_validation_images_lead_to_more_splits(tmp_path):
 
 def test_the_accuracy_of_a_trial_is_the_mean_over_its_splits(tmp_path):
     values = values_with(tmp_path, splits=2, trials=1)
-    values["contenders"].pop("other")
+    values["models"].pop("other")
     run_quietly(experiment_from_dict(values))
     (trial,) = read_table(tmp_path)
-    results = [
-        read_result(tmp_path / "tiny/tuning/cells" / name / "result.json") for name in json.loads(trial["cells"])
-    ]
+    results = [read_result(tmp_path / "tiny/tuning" / name / "result.json") for name in json.loads(trial["runs"])]
     assert [result.seed for result in results] == [3, 0]
     assert float(trial["validation_accuracy"]) == pytest.approx(sum(r.accuracy for r in results) / 2)
 
@@ -192,7 +190,7 @@ def test_the_accuracy_of_a_trial_is_the_mean_over_its_splits(tmp_path):
 def test_recipes_are_searched_for_with_the_largest_size_and_the_longest_budget(tmp_path):
     values = values_with(tmp_path)
     values["protocol"]["budget"] = {"steps": [2, 3]}
-    values["contenders"].pop("other")
+    values["models"].pop("other")
     run_quietly(experiment_from_dict(values))
     assert {(t["train_size"], t["budget"]) for t in read_table(tmp_path)} == {("120", "3 steps")}
     found = read_findings(tmp_path / "tiny")

@@ -11,7 +11,7 @@ from vit_vs_cnn.runs.result import RunResult
 
 
 def tiny_config(output: Path, **changes: Any) -> dict[str, Any]:
-    """Both contenders on 120 synthetic images, with every source of randomness enabled."""
+    """Both models on 120 synthetic images, with every source of randomness enabled."""
     values: dict[str, Any] = {
         "name": "tiny",
         "output": str(output),
@@ -22,24 +22,21 @@ def tiny_config(output: Path, **changes: Any) -> dict[str, Any]:
             "augmentation": {"policy": "randaugment", "mixup": 0.8, "cutmix": 1.0, "erasing": 0.5},
         },
         "protocol": {"train_sizes": [120], "seeds": [3], "budget": {"steps": 23}, "batch_size": 14},
-        "contenders": {
+        "models": {
             "vit": {
                 "recipe": "none",
-                "model": {
-                    "name": "vit_nano",
-                    "patch_size": 8,
-                    "embed_dim": 24,
-                    "depth": 2,
-                    "num_heads": 3,
-                    "dropout": 0.2,
-                    "drop_path": 0.3,
+                "name": "vit_nano",
+                "options": {
+                    **{"patch_size": 8, "embed_dim": 24, "depth": 2, "num_heads": 3},
+                    **{"dropout": 0.2, "drop_path": 0.3},
                 },
                 "ema_half_life": 0.2,
                 "label_smoothing": 0.1,
             },
             "resnet": {
                 "recipe": "none",
-                "model": {"name": "resnet8", "width": 4},
+                "name": "resnet8",
+                "options": {"width": 4},
                 "optimizer": {"name": "sgd", "lr": 0.05},
             },
         },

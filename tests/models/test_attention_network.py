@@ -125,19 +125,22 @@ def test_position_biases_have_no_weight_decay():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"released": "perhaps"}, "model.released: expected true or false, got perhaps"),
-        ({"sharpness": "high"}, "model.sharpness: expected a number or null, got high"),
-        ({"window_size": [3, 3]}, r"model.window_size: expected a whole number or null, got \[3, 3\]"),
-        ({"relased": True}, r"model.relased: there is no such setting; did you mean .*released\? .* depth, .*, width"),
-        ({"width": "wide"}, "model.width: expected a whole number or null, got wide$"),
+        ({"released": "perhaps"}, "options.released: expected true or false, got perhaps"),
+        ({"sharpness": "high"}, "options.sharpness: expected a number or null, got high"),
+        ({"window_size": [3, 3]}, r"options.window_size: expected a whole number or null, got \[3, 3\]"),
+        (
+            {"relased": True},
+            r"options.relased: there is no such setting; did you mean .*released\? .* depth, .*, width",
+        ),
+        ({"width": "wide"}, "options.width: expected a whole number or null, got wide$"),
         ({"form": "round"}, 'form must be one of window, quadratic, but is "round"'),
-        ({"image_size": 8}, "model.image_size follows from the data"),
+        ({"image_size": 8}, "options.image_size follows from the data"),
     ],
 )
 def test_invalid_options_in_a_config_are_refused_with_their_reason(options, message):
-    model = {"name": "attention/resnet8", **options}
+    model = {"name": "attention/resnet8", "options": options}
     with pytest.raises(InputError, match=message):
-        build_network(model, num_classes=3, image_shape=(3, 8, 9), location="contenders.it.model")
+        build_network(model, num_classes=3, image_shape=(3, 8, 9), location="models.it")
 
 
 def test_networks_without_plain_convolutions_are_refused():

@@ -13,9 +13,11 @@ from vit_vs_cnn.models.input_wrappers import PermutedInput, unwrap
 from vit_vs_cnn.runs.networks import build_network
 
 
-def _build(**model):
+def _build(name, **options):
     torch.manual_seed(5)
-    return build_network(model, num_classes=7, image_shape=(3, 24, 40), location="model").eval()
+    return build_network(
+        {"name": name, "options": options}, num_classes=7, image_shape=(3, 24, 40), location="model"
+    ).eval()
 
 
 def _blocks(images, size):
@@ -33,8 +35,8 @@ def test_blocks_of_all_images_are_permuted_in_the_same_way():
 
 @pytest.mark.parametrize(("block_size", "patch_size"), [(4, 4), (8, 4), (8, 8)])
 def test_a_vit_with_permuted_positions_computes_the_same_logits(block_size, patch_size):
-    permuted = _build(name="vit_nano", patch_size=patch_size, permute_blocks=block_size, permutation_seed=2)
-    plain = _build(name="vit_nano", patch_size=patch_size)
+    permuted = _build("vit_nano", patch_size=patch_size, permute_blocks=block_size, permutation_seed=2)
+    plain = _build("vit_nano", patch_size=patch_size)
     table = unwrap(plain).position.encoding.data.normal_()
     numbers = torch.arange(table.shape[-2]).double()
     grid = rearrange(numbers, "(r k) -> 1 1 r k", r=24 // patch_size)
@@ -43,15 +45,15 @@ def test_a_vit_with_permuted_positions_computes_the_same_logits(block_size, patc
     unwrap(permuted).position.encoding.data.copy_(table[..., sources, :])
     images = torch.randn(3, 3, 24, 40)
     torch.testing.assert_close(permuted(images), plain(images), rtol=1e-5, atol=1e-5)
-    assert not torch.allclose(_build(name="resnet8", permute_blocks=8)(images), _build(name="resnet8")(images))
+    assert not torch.allclose(_build("resnet8", permute_blocks=8)(images), _build("resnet8")(images))
 
 
 def test_a_loaded_network_permutes_images_and_has_no_maps_or_measures_of_positions(tmp_path, capsys):
-    contenders = tiny_config(tmp_path)["contenders"]
-    for contender in contenders.values():
-        contender["model"]["permute_blocks"] = 8
+    models = tiny_config(tmp_path)["models"]
+    for model in models.values():
+        model["options"]["permute_blocks"] = 8
     protocol = {"seeds": [3], "train_sizes": [120], "budget": {"steps": 2}, "batch_size": 14}
-    experiment = tiny_experiment(tmp_path, contenders=contenders, protocol=protocol)
+    experiment = tiny_experiment(tmp_path, models=models, protocol=protocol)
     run_quietly(experiment)
     network = load(experiment.folder, "resnet")
     assert isinstance(network.network, PermutedInput) and network.network.block_size == 8
@@ -60,7 +62,7 @@ def test_a_loaded_network_permutes_images_and_has_no_maps_or_measures_of_positio
     assert "permute_blocks moves the blocks" in capsys.readouterr().err
     inspection = inspect_networks(open_networks([experiment.folder]), select_images(network, count=2))
     assert [[maps.method.name for maps in of.methods] for of in inspection.networks] == [["integrated_gradients"]] * 2
-    run = next(iter(experiment.folder.glob("cells/vit-*")))
+    run = next(iter(experiment.folder.glob("vit-*")))
     assert main(["locality", str(run)]) == 2
     assert "permute_blocks moves the blocks" in capsys.readouterr().err
     with pytest.warns(match="vit-n120-s3 is not measured: permute_blocks moves"):
@@ -70,5 +72,5 @@ def test_a_loaded_network_permutes_images_and_has_no_maps_or_measures_of_positio
 @pytest.mark.parametrize("size", ["5", "32", "half", "true"])
 def test_blocks_that_do_not_divide_the_images_are_refused(size, capsys):
     words = ["--data.synthetic.train_images", "60", "--protocol.train_sizes", "[60]"]
-    assert main(["train", "--contenders.vit.model.permute_blocks", size, *words]) == 2
+    assert main(["train", "--models.vit.options.permute_blocks", size, *words]) == 2
     assert "permute_blocks" in capsys.readouterr().err

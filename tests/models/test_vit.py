@@ -44,10 +44,10 @@ CONFIGURATIONS = [
     {"pool": "sequence", "class_token": True},
     {"pre_norm": True, "norm_before_pool": True, "position": "rotary"},
     {"stem": "conv_pool", "pool": "sequence", "norm_before_pool": True, "qkv_bias": False},
-    {"initialisation": "mimetic", "position": "sincos", "pool": "class"},
-    {"initialisation": "mimetic", "position": "relative", "window_size": 3},
-    {"initialisation": "impulse"},
-    {"initialisation": "impulse", "position": "sincos", "qkv_bias": False},
+    {"initialization": "mimetic", "position": "sincos", "pool": "class"},
+    {"initialization": "mimetic", "position": "relative", "window_size": 3},
+    {"initialization": "impulse"},
+    {"initialization": "impulse", "position": "sincos", "qkv_bias": False},
 ]
 
 
@@ -211,7 +211,7 @@ def test_positions_class_token_and_gates_have_no_weight_decay():
     }
 
 
-@pytest.mark.parametrize("options", [{"initialisation": "mimetic"}, {"initialisation": "impulse"}, {"score": "gated"}])
+@pytest.mark.parametrize("options", [{"initialization": "mimetic"}, {"initialization": "impulse"}, {"score": "gated"}])
 def test_an_attention_initialization_changes_attention_weights_only(options):
     torch.manual_seed(3)
     plain = build(position="sincos").state_dict()
@@ -227,12 +227,12 @@ def test_an_attention_initialization_changes_attention_weights_only(options):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"initialisation": "cnn"}, 'initialisation must be one of default, mimetic, impulse, but is "cnn"'),
-        ({"initialisation": "mimetic", "score": "gated"}, 'needs score="dot_product".*but score="gated"'),
-        ({"initialisation": "mimetic", "qk_norm": True}, "needs qk_norm=False.*but qk_norm=True"),
-        ({"initialisation": "impulse", "position": "rotary"}, 'needs position "learned" or "sincos".*="rotary"'),
-        ({"initialisation": "impulse", "window_size": 3}, "needs window_size=None.*but window_size=3"),
-        ({"initialisation": "impulse", "pool": "class"}, "needs no class token and no registers"),
+        ({"initialization": "cnn"}, 'initialization must be one of default, mimetic, impulse, but is "cnn"'),
+        ({"initialization": "mimetic", "score": "gated"}, 'needs score="dot_product".*but score="gated"'),
+        ({"initialization": "mimetic", "qk_norm": True}, "needs qk_norm=False.*but qk_norm=True"),
+        ({"initialization": "impulse", "position": "rotary"}, 'needs position "learned" or "sincos".*="rotary"'),
+        ({"initialization": "impulse", "window_size": 3}, "needs window_size=None.*but window_size=3"),
+        ({"initialization": "impulse", "pool": "class"}, "needs no class token and no registers"),
         ({"registers": -1}, "registers must not be negative, but is -1"),
         ({"score": "gated", "window_size": (3, None)}, r"needs window_size=None.*but window_size=\(3, None\)"),
         ({"score": "euclid"}, "score must be one of dot_product, additive, gaussian, linear"),

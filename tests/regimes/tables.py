@@ -7,7 +7,7 @@ from vit_vs_cnn.runs.analysis_plan import AnalysisPlan
 from vit_vs_cnn.runs.result import RunResult
 
 PLAN = AnalysisPlan(
-    seeds=(0, 1, 2), contenders=("a", "b"), train_sizes=(7, 11), size=11, pair=("b", "a"), equivalence_margin=1.0
+    seeds=(0, 1, 2), models=("a", "b"), train_sizes=(7, 11), size=11, pair=("b", "a"), equivalence_margin=1.0
 )
 
 
@@ -16,14 +16,14 @@ def seeded(accuracies: dict[str, dict[int, float]], *, seeds=3, images=1009, spr
     rng = np.random.default_rng(7)
     return [
         make_result(
-            contender=contender,
+            model=model,
             train_size=size,
             seed=seed,
             accuracy=float(np.clip(value + spread * rng.standard_normal(), 0, 1)),
             scored_images=images,
             **values,
         )
-        for contender, row in accuracies.items()
+        for model, row in accuracies.items()
         for size, value in row.items()
         for seed in range(seeds)
     ]
@@ -51,7 +51,7 @@ def budget_grid(accuracies: dict[tuple[str, int], float], *, macs=None, seeds=5,
 
 
 def law_table(sizes, **laws) -> dict[str, dict[int, float]]:
-    """Accuracies of contenders that follow err = e^a n^-b + c, given as (a, b, c)."""
+    """Accuracies of models that follow err = e^a n^-b + c, given as (a, b, c)."""
     return {name: {n: float(1 - np.exp(a) * float(n) ** -b - c) for n in sizes} for name, (a, b, c) in laws.items()}
 
 

@@ -51,7 +51,7 @@ def test_only_planned_seeds_and_the_first_added_ones_are_analyzed():
 
 def test_an_unfinished_experiment_is_analyzed_with_its_finished_runs():
     results = seeded(law_table((500, 1000, 4000), **LAWS))
-    unfinished = [r for r in results if (r.contender, r.train_size) != ("b", 4000)]
+    unfinished = [r for r in results if (r.model, r.train_size) != ("b", 4000)]
     analysis = analyze(unfinished)
     assert [len(analysis.curve(model)) for model in "ab"] == [3, 2]
     assert analysis.forecasts == ()  # they need four sizes

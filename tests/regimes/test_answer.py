@@ -17,13 +17,13 @@ FOUR_TIMES = {("resnet", 100): 0.5, ("resnet", 400): 0.7, ("vit", 100): 0.4, ("v
 SIZES = (500, 1000, 2000, 4000)
 BETTER = law_table(SIZES, resnet=(0.5, 0.25, 0.0), vit=(0.5, 0.2, 0.0))
 MODELS = {
-    "resnet": {"model": {"name": "resnet8"}, "parameters": 75_290, "source": "cifar10"},
-    "vit": {"model": {"name": "vit_nano"}, "parameters": 137_802, "source": "cifar10"},
+    "resnet": {"architecture": {"name": "resnet8"}, "parameters": 75_290, "source": "cifar10"},
+    "vit": {"architecture": {"name": "vit_nano"}, "parameters": 137_802, "source": "cifar10"},
 }
 
 
 def described(results):
-    return [changed(r, **MODELS[r.contender]) for r in results]
+    return [changed(r, **MODELS[r.model]) for r in results]
 
 
 def answer(results, **options):
@@ -57,7 +57,7 @@ def test_answer_has_a_heading_a_table_and_three_sentences():
 
 def test_rows_have_the_accuracies_and_the_difference_of_the_comparison():
     results = described(seeded({"vit": {7: 0.5, 11: 0.61}, "resnet": {7: 0.7, 11: 0.6}}, seeds=3, spread=0.01))
-    analysis = analyze([r for r in results if (r.contender, r.train_size) != ("vit", 7)])
+    analysis = analyze([r for r in results if (r.model, r.train_size) != ("vit", 7)])
     found = write_answer(analysis)
     (first, second), (comparison,) = found.rows, analysis.comparisons
     assert (first[1], first[3:]) == ("-", ("", "not compared")) or (first[2], first[3:]) == ("-", ("", "not compared"))
@@ -85,7 +85,7 @@ def test_the_heading_counts_all_models_and_calls_user_data_your_images():
 
 def test_second_analysis_has_a_99_percent_interval():
     names = ("vit", "resnet")
-    plan = replace(PLAN, contenders=names, train_sizes=(7,), size=7, pair=names, added_seeds=((3, 4),))
+    plan = replace(PLAN, models=names, train_sizes=(7,), size=7, pair=names, added_seeds=((3, 4),))
     found = answer(seeded({"vit": {7: 0.5}, "resnet": {7: 0.7}}, seeds=5), plan=plan)
     assert found.rows[0][3].endswith(", 99 % CI)")
     assert any(has(text, "second analysis", "1 %", "99 %") for text in found.warnings)
@@ -112,7 +112,7 @@ def test_second_analysis_has_a_99_percent_interval():
         ),
         (seeded(BETTER, seeds=2), ("no conclusion", "2 seeds", "at least 3", "--protocol.seeds '[0, 1, 2]'")),
         (
-            [changed(r, trials=12 if r.contender == "vit" else 1) for r in seeded(BETTER)],
+            [changed(r, trials=12 if r.model == "vit" else 1) for r in seeded(BETTER)],
             ("no conclusion", "unequal care", "resnet one trial", "vit best of 12 trials"),
         ),
     ],
@@ -123,7 +123,7 @@ def test_recommendation_follows_from_the_comparison(results, facts):
 
 def test_cheaper_one_of_two_equivalent_models_is_named():
     results = described(seeded({"resnet": {7: 0.6}, "vit": {7: 0.6}}, seeds=10, images=10**6, spread=0.0005))
-    results = [changed(r, macs=48 if r.contender == "resnet" else 12) for r in results]
+    results = [changed(r, macs=48 if r.model == "resnet" else 12) for r in results]
     assert has(write_answer(analyze(results)).recommendation, "ViT", "4 times less compute")
 
 
@@ -161,13 +161,13 @@ def test_crossover_is_between_measured_sizes():
     twice = seeded({"resnet": {500: 0.5, 1000: 0.5, 4000: 0.6}, "vit": {500: 0.4, 1000: 0.6, 4000: 0.5}})
     facts = ("ViT overtakes the ResNet", "500 and 1,000", "ResNet overtakes the ViT", "1,000 and 4,000")
     assert has(answer(twice).more_images, *facts)
-    unfinished = [r for r in twice if r.contender == "vit" or r.train_size == 1000]
+    unfinished = [r for r in twice if r.model == "vit" or r.train_size == 1000]
     assert has(answer(unfinished).more_images, "1,000 images only")
 
 
 def test_forecasts_of_models_with_different_largest_sizes_are_separate():
     more = law_table((*SIZES, 8000), vit=(0.5, 0.2, 0.0), resnet=(0.5, 0.25, 0.0))
-    unfinished = [r for r in seeded(more) if (r.contender, r.train_size) != ("vit", 8000)]
+    unfinished = [r for r in seeded(more) if (r.model, r.train_size) != ("vit", 8000)]
     text = answer(unfinished).more_images
     assert " Forecast for 8,000 images: ViT " in text and " Forecast for 16,000 images: ResNet " in text
 
@@ -186,7 +186,7 @@ def test_more_training_has_gains_and_the_change_of_the_difference(late, is_chang
     assert ("difference changed by -15" in text or "difference changed by +15" in text) == is_changed
     results = budget_grid(FOUR_TIMES | {("vit", 400): late})  # a terminal shows the options in one line
     assert " (--name longer-1600 --protocol.budget.steps '[100, 400, 1600]')." in str(answer(results))
-    larger = [changed(r, train_size=2018, run=f"{r.run}-n2018") for r in results if r.contender == "vit"]
+    larger = [changed(r, train_size=2018, run=f"{r.run}-n2018") for r in results if r.model == "vit"]
     assert answer([*results, *larger]).more_training == text  # the ResNet is not finished with 2,018 images
 
 
@@ -208,7 +208,7 @@ def test_too_few_seeds_are_stated_once():
 
 
 def test_planned_seeds_that_are_missing_are_finished_by_the_same_command():
-    plan = replace(PLAN, contenders=("vit", "resnet"), train_sizes=(7,), size=7, pair=("vit", "resnet"))
+    plan = replace(PLAN, models=("vit", "resnet"), train_sizes=(7,), size=7, pair=("vit", "resnet"))
     found = answer(seeded(BETTER, seeds=1), plan=plan)
     assert found.recommendation == (
         "no conclusion: 1 of the 3 planned seeds is finished; run the same command again to finish them. The interval "
@@ -248,7 +248,7 @@ def test_hardly_trained_models_have_no_forecast_but_the_reason():
 
 def test_worst_caveats_are_warnings():
     results = seeded(BETTER, seeds=2)
-    results = [changed(r, recipe={"augmentation": {"flip": False}}) if r.contender == "vit" else r for r in results]
+    results = [changed(r, recipe={"augmentation": {"flip": False}}) if r.model == "vit" else r for r in results]
     found = answer(results)
     (warning,) = found.warnings
     assert has(warning, "Augmentation differs", "ResNet", "ViT", "'flip': False")
@@ -256,7 +256,7 @@ def test_worst_caveats_are_warnings():
 
 
 def test_obstacles_to_all_conclusions_come_first():
-    unequal = [changed(r, recipe_source="fallback" if r.contender == "vit" else "recommended") for r in seeded(BETTER)]
+    unequal = [changed(r, recipe_source="fallback" if r.model == "vit" else "recommended") for r in seeded(BETTER)]
     text = str(answer(unequal)).replace("\n", " ")
     sizes = ", ".join(f"{size:,}" for size in SIZES)
     assert has(text, f"With {sizes} images", "unequal care", "vit generic fallback", "no conclusion", "Recommendation")
@@ -329,7 +329,7 @@ def test_best_of_all_starts_is_recommended_and_whether_its_counterpart_differs_i
         {"cnn_finetuned": {500: 0.941}, "vit_finetuned": {500: vit}},
         images=images,
         start_kind="fine-tuned",
-        model={"name": "timm/convnext_pico"},
+        architecture={"name": "timm/convnext_pico"},
         spread=0.0001,
     )
     scratch = seeded({"resnet": {500: 0.61}, "vit": {500: 0.5}}, images=images, start_kind="from scratch")
@@ -350,12 +350,12 @@ def test_missing_weights_come_first_with_the_command_that_fetches_them():
     assert "pretrained" in first
     assert has(missing, "timm/deit", "timm/convnext")
     assert commands == [f"hf download {name} model.safetensors" for name in ("timm/deit", "timm/convnext")]
-    assert "--contenders.vit_pretrained.weights '{file: FILE}' --contenders.cnn_pretrained" in option
+    assert "--models.vit_pretrained.weights '{file: FILE}' --models.cnn_pretrained" in option
 
 
 def test_linear_probes_have_neither_steps_nor_unequal_compute():
     probes = seeded({"cnn": {7: 0.8}, "vit": {7: 0.6}}, start_kind="linear probe", start_name="in1k")
-    probes = [changed(r, macs=100 if r.contender == "vit" else 10) for r in probes]
+    probes = [changed(r, macs=100 if r.model == "vit" else 10) for r in probes]
     found = write_answer(analyze([*probes, *seeded({"other": {7: 0.5}}, start_kind="from scratch")]))
     assert found.heading.endswith("linear probe of in1k, 3 seeds")
     assert has(found.more_training, "no training steps", "Other models", "--name longer")

@@ -23,7 +23,7 @@ def at_equal_cost(results, correct=None):
 
 
 def accuracies(results, model, steps):
-    return np.array([r.accuracy for r in results if (r.contender, r.cost.steps) == (model, steps)])
+    return np.array([r.accuracy for r in results if (r.model, r.cost.steps) == (model, steps)])
 
 
 def test_several_budgets_are_named_and_the_longest_is_last():
@@ -32,7 +32,7 @@ def test_several_budgets_are_named_and_the_longest_is_last():
     mixed = [r for r in FOUR_TIMES if (r.cost.steps == 100) == (r.seed == 0)]  # no run has two budgets
     assert BudgetResults(mixed).names == ("100 steps", "400 steps")
     assert BudgetResults(mixed).longest.seeds == (1, 2, 3, 4)
-    one_model = [r for r in mixed if r.contender == "resnet" or r.cost.steps == 400]
+    one_model = [r for r in mixed if r.model == "resnet" or r.cost.steps == 400]
     assert BudgetResults(one_model).names == ("100 steps", "400 steps")
 
 
@@ -44,8 +44,8 @@ def test_gain_of_a_longer_budget_is_the_paired_difference_of_its_seeds():
     expected = difference_over_seeds(*map(SeedScores.from_correct, rows)).interval()
     assert vars(gains["vit",].change) == pytest.approx(vars(expected))
     assert gains["vit",].change.low > 0.15
-    changes = {"contender": "probe", "start_kind": "linear probe", "steps": 7}
-    probes = [changed(r, **changes, run=f"probe-{r.run}") for r in FOUR_TIMES if r.contender == "vit"]
+    changes = {"model": "probe", "start_kind": "linear probe", "steps": 7}
+    probes = [changed(r, **changes, run=f"probe-{r.run}") for r in FOUR_TIMES if r.model == "vit"]
     analysis = analyze([*FOUR_TIMES, *probes])
     assert {(one.models, one.factor) for one in analysis.gains} == {(("resnet",), 4.0), (("vit",), 4.0)}
     assert {one.models for one in analysis.interactions} == {("resnet", "vit")}
@@ -107,7 +107,7 @@ def test_without_shorter_runs_the_difference_is_unknown_and_nearly_equal_compute
 
 def test_difference_at_equal_flops_has_the_seeds_and_the_error_rate_of_the_plan():
     names = ("resnet", "vit")
-    plan = replace(PLAN, contenders=names, train_sizes=(1009,), size=1009, pair=names, added_seeds=((3, 4),))
+    plan = replace(PLAN, models=names, train_sizes=(1009,), size=1009, pair=names, added_seeds=((3, 4),))
     found = analyze(FOUR_TIMES, plan=plan)
     (equal,) = found.equal_cost
     assert found.primary is not None and found.primary.error_rate == 0.01
@@ -115,7 +115,7 @@ def test_difference_at_equal_flops_has_the_seeds_and_the_error_rate_of_the_plan(
 
 
 def test_runs_of_another_budget_than_planned_allow_no_conclusion():
-    plan = replace(PLAN, contenders=("resnet", "vit"), train_sizes=(1009,), size=1009, pair=("resnet", "vit"))
+    plan = replace(PLAN, models=("resnet", "vit"), train_sizes=(1009,), size=1009, pair=("resnet", "vit"))
     plan = replace(plan, budget="400 steps")
     (found,) = analyze([r for r in FOUR_TIMES if r.cost.steps == 100], plan=plan).comparisons
     assert found.obstacle is not None

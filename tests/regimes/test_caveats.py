@@ -31,7 +31,7 @@ def both(seeds=3, **changes_of_b):
     table = {"a": {7: 0.5, 11: 0.5}, "b": {7: 0.4, 11: 0.6}}
     results = seeded(table, seeds=seeds, **common, recipe={"augmentation": {"flip": True}})
     results = [changed(r, steps=4 * r.train_size) for r in results]
-    return [changed(r, **changes_of_b) if r.contender == "b" else r for r in results]
+    return [changed(r, **changes_of_b) if r.model == "b" else r for r in results]
 
 
 def caveats(results, *, pairs=(("a", "b"),), plan=None, log_objections=None, few_classes=(), chance=None):
@@ -114,7 +114,7 @@ def test_caveats_of_a_whole_experiment_are_listed_and_some_forbid_conclusions():
 def test_the_order_with_median_recipes_is_compared_with_that_of_the_best(ours, theirs, text):
     trials = {"a": ours, "b": theirs}
     search = {"trials": len(ours or "four"), "trial_images": 400}
-    results = [changed(r, **search, trial_accuracies=trials[r.contender]) for r in both()]
+    results = [changed(r, **search, trial_accuracies=trials[r.model]) for r in both()]
     found = [one for one in caveats(results) if one.kind is CaveatKind.RECIPE_SENSITIVITY]
     assert (text is None and not found) or found[0].text.endswith(text)
     assert all((one.severity is CaveatSeverity.WEAKENS) == ("depends" in one.text) for one in found)
@@ -188,7 +188,7 @@ def test_equal_steps_at_all_sizes_do_not_separate_images_from_epochs():
     assert caveats([r for r in results if r.train_size == 11]) == []
     probes = [changed(r, start_kind="linear probe", steps=r.train_size, run=f"probe-{r.run}") for r in results]
     assert caveats(probes) == []
-    probes = [changed(r, contender=f"probe_{r.contender}") for r in probes]
+    probes = [changed(r, model=f"probe_{r.model}") for r in probes]
     assert caveats([*results, *probes]) == [found]
 
 

@@ -64,16 +64,16 @@ def test_seed_variance_of_many_models_is_pooled_by_analysis_of_variance():
 def test_models_of_unequal_variance_are_not_pooled():
     results = seeded(SIX, seeds=6, spread=0.002)
     rng = np.random.default_rng(0)
-    results = [changed(r, accuracy=rng.uniform(0.3, 0.7)) if r.contender == "f" else r for r in results]
+    results = [changed(r, accuracy=rng.uniform(0.3, 0.7)) if r.model == "f" else r for r in results]
     freedom = {one.names: one.distribution.seed_parts[0][1] for one in compare_all(measure(results))}
     assert max(freedom.values()) <= 10  # 5 at each of two sizes
 
 
 def test_only_seeds_that_both_models_have_are_compared():
     results = seeded({"a": {7: 0.5}, "b": {7: 0.4}}, seeds=4, spread=0.02)
-    few = [r for r in results if (r.contender, r.seed) != ("b", 3)]
+    few = [r for r in results if (r.model, r.seed) != ("b", 3)]
     (found,) = compare_all(measure(few))
-    means = [np.mean([r.accuracy for r in few if r.contender == name and r.seed < 3]) for name in "ab"]
+    means = [np.mean([r.accuracy for r in few if r.model == name and r.seed < 3]) for name in "ab"]
     assert (found.seeds, found.difference.value) == (3, pytest.approx(means[0] - means[1]))
 
 
@@ -83,7 +83,7 @@ def test_missing_planned_comparisons_count_in_the_adjustment():
     all_pairs = compare_all(measured)
     assert {one.adjusted_for for one in all_pairs} == {6}
     assert [one.adjusted_p_value for one in all_pairs] == pytest.approx(holm([one.p_value for one in all_pairs]))
-    plan = replace(PLAN, contenders=("a", "b", "c"), train_sizes=(3, 7, 11))
+    plan = replace(PLAN, models=("a", "b", "c"), train_sizes=(3, 7, 11))
     assert {one.adjusted_for for one in compare_all(measured, plan) if not one.is_primary} == {8}
     few = compare_all(measured, replace(plan, pairs=(("a", "b"),)))
     assert [(one.names, one.adjusted_for) for one in few] == [({"a", "b"}, 2), ({"a", "b"}, 1)]

@@ -93,7 +93,7 @@ def test_the_variance_of_folds_at_each_size_is_that_of_its_own_training_images()
         changed(r, fold=r.seed, accuracy=accuracies[r.seed])
         for r in seeded({"a": {37: 0.5, 148: 0.5}, "b": {37: 0.5, 148: 0.5}}, images=16)
     ]
-    b = [changed(r, accuracy=0.25) if r.contender == "b" else r for r in results]
+    b = [changed(r, accuracy=0.25) if r.model == "b" else r for r in results]
     measured = measure(b)
     scores = SeedScores(np.array(accuracies), np.full(3, 16))
     expected = [mean_over_seeds(scores, fold_train_size=size).interval(bounds=(0.0, 1.0)) for size in (37, 148)]
@@ -103,9 +103,9 @@ def test_the_variance_of_folds_at_each_size_is_that_of_its_own_training_images()
 
 
 def save(folder, run, ids):
-    (folder / "cells" / run).mkdir(parents=True)
+    (folder / run).mkdir(parents=True)
     logits = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
-    Predictions.from_logits(logits, torch.tensor([0, 0, 1]), ids).save(folder / "cells" / run / "predictions.npz")
+    Predictions.from_logits(logits, torch.tensor([0, 0, 1]), ids).save(folder / run / "predictions.npz")
 
 
 def test_stored_predictions_become_correct_and_wrong_answers(tmp_path):

@@ -36,16 +36,16 @@ def test_networks_have_their_common_names(model, name):
             "continued from resnet-n500",
             "1,300 steps",
         ),
-        ({"model": {"class_path": "mine.Network"}, "budget": "2.4e+09 flops"}, None, "2.4e+09 training FLOPs"),
+        ({"architecture": {"class_path": "mine.Network"}, "budget": "2.4e+09 flops"}, None, "2.4e+09 training FLOPs"),
     ],
 )
 def test_starts_and_budgets_are_described_in_words(values, start, budget):
-    (found,) = summarize_models([make_result(**{"model": {"name": "vit_nano"}} | values)])
+    (found,) = summarize_models([make_result(**{"architecture": {"name": "vit_nano"}} | values)])
     assert (found.start, found.budget) == (start, budget)
 
 
 def test_title_has_the_key_where_the_network_has_another_name():
-    runs = [make_result(contender=key, model={"name": "vit_nano"}) for key in ("vit", "rotary")]
+    runs = [make_result(model=key, architecture={"name": "vit_nano"}) for key in ("vit", "rotary")]
     titles = {one.key: one.title for one in summarize_models(runs)}
     assert titles == {"vit": "ViT nano (0.01M parameters)", "rotary": "rotary (0.01M parameters)"}
 
@@ -57,7 +57,7 @@ def test_summary_is_of_the_largest_size():
 
 
 def test_compute_is_compared_where_it_is_known():
-    models = summarize_models([make_result(contender=key, macs=macs) for key, macs in (("a", 5), ("b", 20), ("c", 0))])
+    models = summarize_models([make_result(model=key, macs=macs) for key, macs in (("a", 5), ("b", 20), ("c", 0))])
     largest, smallest, ratio = macs_ratio(models)
     assert (largest.key, smallest.key, ratio) == ("b", "a", 4.0)
     assert macs_ratio(models[2:]) is None
@@ -75,5 +75,5 @@ def test_compute_is_compared_where_it_is_known():
         ("mine", "mine"),
     ],
 )
-def test_keys_of_contenders_become_readable_names(key, name):
+def test_keys_of_models_become_readable_names(key, name):
     assert display_name(key) == name

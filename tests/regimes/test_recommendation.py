@@ -75,7 +75,7 @@ def test_best_model_is_compared_with_the_best_one_that_has_another_network():
     """The second best has the same network and another start."""
     table = {"vit": {7: 0.6}, "vit_tuned": {7: 0.8}, "resnet": {7: 0.5}}
     networks = {"vit": "v", "vit_tuned": "v", "resnet": "r"}
-    found = advice([changed(r, architecture=networks[r.contender]) for r in seeded(table)])
+    found = advice([changed(r, architecture_hash=networks[r.model]) for r in seeded(table)])
     assert (found.best, found.rival) == ("vit_tuned", "resnet")
 
 
@@ -83,7 +83,7 @@ def test_models_of_one_start_are_compared_and_the_best_of_every_other_start_is_n
     """The second best model is from scratch and the best one is a linear probe."""
     probes = seeded({"cnn_probe": {7: 0.8}, "vit_probe": {7: 0.6}}, start_kind="linear probe")
     scratch = seeded({"cnn": {7: 0.7}, "vit": {7: 0.5}}, start_kind="from scratch")
-    found = advice([changed(r, architecture=r.contender) for r in [*probes, *scratch]])
+    found = advice([changed(r, architecture_hash=r.model) for r in [*probes, *scratch]])
     assert (found.best, found.rival, found.others) == ("cnn_probe", "vit_probe", ("cnn",))
     assert advice(scratch).others == ()
 
@@ -96,6 +96,6 @@ def test_pair_is_compared_at_the_largest_size_that_both_have():
 
 def test_models_that_the_plan_does_not_compare_are_not_recommended_over_each_other():
     table = {"a": {7: 0.5, 11: 0.6}, "b": {7: 0.4, 11: 0.5}, "c": {7: 0.1, 11: 0.2}}
-    plan = replace(PLAN, contenders=("a", "b", "c"), pair=("b", "c"), pairs=(("b", "c"),))
+    plan = replace(PLAN, models=("a", "b", "c"), pair=("b", "c"), pairs=(("b", "c"),))
     found = advice(seeded(table), plan=plan)
     assert (found.best, found.rival) == ("b", "c")

@@ -25,10 +25,10 @@ def shown(count=COUNT, size=IMAGE):
     return InspectedImages(LabelledImages(pixels, labels, CLASSES, names), "made for a test")
 
 
-def run(network, contender, folder):
+def run(network, model, folder):
     experiment = tiny_experiment(folder)
-    run_folder = Run(experiment, contender, 120, experiment.protocol.budget, 3, "none")
-    about = CheckpointInfo({"name": contender}, CLASSES, (3, *IMAGE), mean=[0.5] * 3, std=[0.25] * 3)
+    run_folder = Run(experiment, model, 120, experiment.protocol.budget, 3, "none")
+    about = CheckpointInfo({"name": model}, CLASSES, (3, *IMAGE), mean=[0.5] * 3, std=[0.25] * 3)
     return TrainedNetwork(run_folder.name, Path("last.ckpt"), network.eval(), about, origin=run_folder)
 
 

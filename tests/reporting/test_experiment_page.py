@@ -34,19 +34,17 @@ CURVES = {"vit": (0.9, 0.20), "resnet": (0.8, 0.25), "a<b>": (0.95, 0.15), **dic
 RUN = {
     **{"parameters": 1234, "macs": 56789, "steps": 23, "planned_steps": 23, "images_processed": 1880},
     **{"train_seconds": 1.5, "trials": 1, "budget": "23 steps", "batch_size": 14, "recipe": {"augmentation": {}}},
-    **{"model": {"name": "vit_nano"}, "source": "synthetic", "fingerprint": "f00-ba4", "scored_images": IMAGES},
+    **{"architecture": {"name": "vit_nano"}, "source": "synthetic", "fingerprint": "f00-ba4", "scored_images": IMAGES},
     **{"validation_images": 11, "validation_curve": [(5, 0.1), (10, 0.3), (15, 0.3), (20, 0.3), (23, 0.3)]},
     **{"test_evaluations": 1, "versions": {"python": "3.11", "torch": "2.9"}},
     **{"hardware": {"cpu": "a & b", "threads": 1, "gpus": [], "system": "Linux"}},
 }
 
 
-def _made_up(folder: Path, *, contenders=("vit", "resnet"), sizes=SIZES, seeds=SEEDS, scored_on="test") -> Path:
+def _made_up(folder: Path, *, models=("vit", "resnet"), sizes=SIZES, seeds=SEEDS, scored_on="test") -> Path:
     """The folder of an experiment with accuracies that follow power laws, without training."""
     values = tiny_config(folder.parent, name=folder.name)
-    values["contenders"] = {
-        name.strip("<>").replace("<", "").replace(">", ""): values["contenders"]["vit"] for name in contenders
-    }
+    values["models"] = {name.strip("<>").replace("<", "").replace(">", ""): values["models"]["vit"] for name in models}
     values["protocol"] |= {"train_sizes": list(sizes), "seeds": list(seeds), "scored_on": scored_on}
     folder.mkdir(parents=True)
     (folder / "experiment.yaml").write_text(yaml.safe_dump(experiment_from_dict(values).to_dict()))
@@ -54,14 +52,14 @@ def _made_up(folder: Path, *, contenders=("vit", "resnet"), sizes=SIZES, seeds=S
     log = TestSetLog(folder.parent, "ba4")
     for n in sizes:
         for seed in seeds:
-            for contender in contenders:
-                scale, exponent = CURVES[contender]
+            for model in models:
+                scale, exponent = CURVES[model]
                 hard = np.random.default_rng(7).permutation(IMAGES) + np.random.default_rng(seed).normal(0, 9, IMAGES)
                 correct = hard > scale * IMAGES * (n / 20) ** -exponent
                 predicted = torch.where(torch.from_numpy(correct), labels, (labels + 1) % 5)
                 logits = torch.nn.functional.one_hot(predicted, 5).float()
-                names.append(f"{contender.strip('<>').replace('<', '').replace('>', '')}-n{n}-s{seed}-0123456789")
-                run_folder = folder / "cells" / names[-1]
+                names.append(f"{model.strip('<>').replace('<', '').replace('>', '')}-n{n}-s{seed}-0123456789")
+                run_folder = folder / names[-1]
                 run_folder.mkdir(parents=True)
                 Predictions.from_logits(logits, labels, [f"test-{i}" for i in range(IMAGES)]).save(
                     run_folder / "predictions.npz"
@@ -70,12 +68,12 @@ def _made_up(folder: Path, *, contenders=("vit", "resnet"), sizes=SIZES, seeds=S
                 entry = log.record(weights=run_folder.name, accuracy=accuracy, label=run_folder.name, run=None)
                 result = make_result(
                     **RUN,
-                    **{"run": run_folder.name, "contender": contender, "train_size": n, "training_images": n - 11},
+                    **{"run": run_folder.name, "model": model, "train_size": n, "training_images": n - 11},
                     **{"seed": seed, "subset": f"{n}-{seed}", "weights": run_folder.name, "log_entry": entry},
                     **{"accuracy": accuracy, "scored_on": scored_on},
                 )
                 (run_folder / "result.json").write_text(result.to_json())
-    (folder / "grid.json").write_text(json.dumps({key: {"steps": 2} for key in names}))
+    (folder / "runs.json").write_text(json.dumps({key: {"steps": 2} for key in names}))
     return folder
 
 
@@ -160,7 +158,7 @@ def test_files_named_on_the_page_exist_and_tables_contain_plain_numbers(reported
 def test_failed_and_missing_runs_and_unusable_files_are_listed(tmp_path):
     folder = _made_up(tmp_path / "up", sizes=(50, 110))
     _rewrite(folder, data_details={"skipped": {"counts": {"damaged": 1234, "empty file": 5}}})
-    failed, missing = folder / "cells" / "vit-n50-s0-0123456789", folder / "cells" / "vit-n50-s1-0123456789"
+    failed, missing = folder / "vit-n50-s0-0123456789", folder / "vit-n50-s1-0123456789"
     (failed / "result.json").unlink()
     about = {"run": "vit-n50-s0", "kind": "training diverged", "message": "the loss <is> no number", "step": 3}
     (failed / "failed.json").write_text(json.dumps(about | {"time": "2026-01-01T00:00:00+00:00"}))
@@ -174,8 +172,8 @@ def test_failed_and_missing_runs_and_unusable_files_are_listed(tmp_path):
 
 
 def test_models_without_runs_at_the_largest_size_are_compared_at_a_smaller_one(tmp_path):
-    folder = _made_up(tmp_path / "up", contenders=("vit", "resnet", "a<b>"), sizes=(50, 110))
-    for run in [*folder.glob("cells/vit-n110-*"), *folder.glob("cells/resnet-n110-*")]:
+    folder = _made_up(tmp_path / "up", models=("vit", "resnet", "a<b>"), sizes=(50, 110))
+    for run in [*folder.glob("vit-n110-*"), *folder.glob("resnet-n110-*")]:
         shutil.rmtree(run)
     write_experiment_page(read_findings(folder))
     html = (folder / "report" / "index.html").read_text()
@@ -186,13 +184,13 @@ def test_models_without_runs_at_the_largest_size_are_compared_at_a_smaller_one(t
 @pytest.mark.parametrize(
     "kind",
     [
-        pytest.param({"contenders": ("vit",), "sizes": (110,), "seeds": (0,)}, marks=pytest.mark.slow),
+        pytest.param({"models": ("vit",), "sizes": (110,), "seeds": (0,)}, marks=pytest.mark.slow),
         pytest.param({"sizes": (110,)}, marks=pytest.mark.slow),
         pytest.param({"seeds": (0,), "sizes": (50, 110)}, marks=pytest.mark.slow),
         pytest.param({"scored_on": "validation", "sizes": (50, 110)}, marks=pytest.mark.slow),
-        {"contenders": ("vit", "resnet", "a<b>"), "sizes": (50, 110)},
+        {"models": ("vit", "resnet", "a<b>"), "sizes": (50, 110)},
     ],
-    ids=["one cell", "one size", "one seed", "validation", "three contenders"],
+    ids=["one run", "one size", "one seed", "validation", "three models"],
 )
 def test_a_report_is_written_for_every_kind_of_grid(kind, tmp_path):
     folder = _made_up(tmp_path / "up", **kind)
@@ -271,7 +269,7 @@ HITS, ALL_HITS = np.array([1, 1, 1, 0, 0], bool), np.ones(5, bool)
     ids=["some of each run", "nothing is left", "nothing is left of one run"],
 )
 def test_accuracy_without_duplicates_leaves_out_those_of_the_runs_own_subset(by_subset, correct, row):
-    common = {"contender": "vit", "train_size": 7, "scored_images": 5}
+    common = {"model": "vit", "train_size": 7, "scored_images": 5}
     results = [
         make_result(run=subset, subset=subset, accuracy=hits.mean().item(), **common)
         for subset, hits in correct.items()

@@ -44,9 +44,9 @@ def test_seeds_are_one_row_with_the_interval_of_the_analysis():
 
 def test_each_model_has_one_row_with_its_recipe():
     results = [
-        make_result(contender="vit", recipe={"optimizer": {"lr": 0.1}}, recipe_source=RecipeSource.GIVEN),
-        make_result(contender="resnet", recipe_source=RecipeSource.SEARCHED, trials=4, tuned_at=500, trial_rank=2),
-        make_result(contender="resnet", train_size=7, recipe_source=None),
+        make_result(model="vit", recipe={"optimizer": {"lr": 0.1}}, recipe_source=RecipeSource.GIVEN),
+        make_result(model="resnet", recipe_source=RecipeSource.SEARCHED, trials=4, tuned_at=500, trial_rank=2),
+        make_result(model="resnet", train_size=7, recipe_source=None),
     ]
     resnet, vit = columns_of(models_table(analyze(results), results))
     assert (vit["recipe"], vit["settings"]) == ("by hand", "optimizer.lr 0.1")
@@ -54,10 +54,10 @@ def test_each_model_has_one_row_with_its_recipe():
 
 
 def test_a_linear_probe_has_no_steps_budget_or_augmentation_and_settings_have_their_names():
-    recipe = {"tune": {"head": True}, "augmentation": {"policy": "trivialaugment"}, "optimizer": {"lr": 0.1}}
+    recipe = {"finetune": {"head": True}, "augmentation": {"policy": "trivialaugment"}, "optimizer": {"lr": 0.1}}
     results = [
-        make_result(contender="a_probe", start_kind="linear probe", recipe=recipe),
-        make_result(contender="trained", start_kind="fine-tuned", recipe=recipe | {"tune": {"last": 2}}),
+        make_result(model="a_probe", start_kind="linear probe", recipe=recipe),
+        make_result(model="trained", start_kind="fine-tuned", recipe=recipe | {"finetune": {"last": 2}}),
     ]
     probe, trained = columns_of(accuracy_table(analyze(results), results))
     assert (probe["steps"], probe["epochs"], trained["steps"]) == ("-", "-", 400)
@@ -65,7 +65,7 @@ def test_a_linear_probe_has_no_steps_budget_or_augmentation_and_settings_have_th
     assert probe["settings"] == "finetune.head True"
     assert trained["settings"] == "finetune.last 2, augmentation.policy trivialaugment, optimizer.lr 0.1"
     budget = Budget(steps=150)
-    runs = [RunStatus(r.run, r.contender, r.train_size, r.seed, budget, RunState.FINISHED) for r in results]
+    runs = [RunStatus(r.run, r.model, r.train_size, r.seed, budget, RunState.FINISHED) for r in results]
     assert [row["budget"] for row in columns_of(runs_table(runs, results))] == ["-", "150 steps"]
 
 
@@ -121,11 +121,11 @@ def test_equal_cost_is_listed_where_costs_differ():
 
 def test_all_trials_are_listed_the_best_of_each_model_first():
     trials = [
-        trial(n, accuracy, contender=name)
+        trial(n, accuracy, model=name)
         for name, accuracies in {"vit": (0.1, 0.3), "resnet": (0.5, None)}.items()
         for n, accuracy in enumerate(accuracies)
     ]
-    trials[-1] = trial(1, None, contender="resnet", state="diverged")
+    trials[-1] = trial(1, None, model="resnet", state="diverged")
     rows = [row[1:5] for row in trials_table(trials).rows]
     assert rows == [
         ["ResNet", 1, "50.0", "complete"],

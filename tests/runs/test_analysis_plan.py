@@ -46,7 +46,7 @@ def test_the_config_chooses_another_primary_comparison(tmp_path):
     ("protocol", "message"),
     [
         ({"pairs": [["vit", "mlp"]]}, r"protocol\.pairs: 'mlp' is not one of vit, resnet"),
-        ({"pairs": [["vit", "vit"]]}, "must each name two contenders"),
+        ({"pairs": [["vit", "vit"]]}, "must each name two models"),
         ({"equivalence_margin": 0}, "equivalence_margin 0.0 must be above 0"),
     ],
 )
@@ -90,7 +90,7 @@ def test_a_plan_without_listed_runs_is_replaced(tmp_path, grid):
     """Another process writes the plan, then the list of runs. A power cut may damage the list."""
     register_plan(PLAN, tmp_path)
     if grid is not None:
-        (tmp_path / "grid.json").write_text(grid)
+        (tmp_path / "runs.json").write_text(grid)
     other = dataclasses.replace(PLAN, seeds=(4, 5, 6))
     assert register_plan(other, tmp_path) == other == read_plan(tmp_path)
 
@@ -147,7 +147,7 @@ def test_all_planned_secondary_comparisons_are_counted():
 @pytest.mark.parametrize("text", ["[]", "{", '{"seeds": []}', '{"seeds": "abc"}', "null"])
 def test_a_damaged_plan_is_refused(tmp_path, text):
     (tmp_path / FILE_NAME).write_text(text)
-    with pytest.raises(InputError, match=r"design\.json is not the analysis plan of an experiment"):
+    with pytest.raises(InputError, match=r"analysis_plan\.json is not the analysis plan of an experiment"):
         read_plan(tmp_path)
 
 

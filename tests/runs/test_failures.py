@@ -22,14 +22,14 @@ from vit_vs_cnn.workers.run import WorkRequest, run_one
 FRAGILE = "tests.workers.killer.Fragile"
 
 
-def _values(output, fixed, **contenders):
+def _values(output, fixed, **models):
     values = tiny_config(output)
     values["protocol"] |= {"budget": {"steps": 3}}
     values["data"]["augmentation"] = {}
-    values["contenders"] = {
-        "own": {"model": {"class_path": FRAGILE, "init_args": {"fixed": str(fixed)}}},
-        "resnet": values["contenders"]["resnet"],
-        **contenders,
+    values["models"] = {
+        "own": {"class_path": FRAGILE, "init_args": {"fixed": str(fixed)}},
+        "resnet": values["models"]["resnet"],
+        **models,
     }
     return values
 
@@ -43,7 +43,7 @@ def test_a_failed_run_is_reported_with_its_reason_and_retried(tmp_path, capsys):
     assert "failed: own-n120-s3: error at step 0: RuntimeError: out of luck" in printed.err
     assert "Traceback" not in printed.err
     assert "ResNet" in printed.out  # the table of finished runs
-    (planned_run,) = tmp_path.glob("tiny/cells/own-*")
+    (planned_run,) = tmp_path.glob("tiny/own-*")
     assert json.loads((planned_run / "failed.json").read_text())["message"] == "RuntimeError: out of luck"
     (tmp_path / "fixed").touch()
     assert main(words) == 0
@@ -54,7 +54,7 @@ def test_a_worker_does_not_repeat_a_run_that_has_just_failed(tmp_path, monkeypat
     """The list of remaining runs is older than the failure, and the run is locked until the failure is written."""
     experiment = experiment_from_dict(_values(tmp_path, tmp_path / "fixed"))
     pool, began = ExperimentData(experiment.data), datetime.now(UTC)
-    (planned_run,) = [one for one in grid(experiment, pool, world_size=1) if one.contender == "own"]
+    (planned_run,) = [one for one in grid(experiment, pool, world_size=1) if one.model == "own"]
     locked, write = [], write_failure
     monkeypatch.setattr(
         run, "write_failure", lambda *arguments: (locked.append(is_locked(planned_run.folder)), write(*arguments))
@@ -74,7 +74,7 @@ def test_a_worker_does_not_repeat_a_run_that_has_just_failed(tmp_path, monkeypat
 def test_a_worker_does_not_repeat_a_run_that_another_one_finished(tmp_path):
     experiment = experiment_from_dict(_values(tmp_path, tmp_path / "fixed"))
     data, request = ExperimentData(experiment.data), WorkRequest([], 0)
-    (resnet,) = [run for run in grid(experiment, data, world_size=1) if run.contender == "resnet"]
+    (resnet,) = [run for run in grid(experiment, data, world_size=1) if run.model == "resnet"]
     assert run_one(resnet, data, console=Console(quiet=True), request=request) is RunState.FINISHED
     files = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file() and path != resnet.lock}
     assert run_one(resnet, data, console=Console(quiet=True), request=request) is RunState.FINISHED
@@ -84,10 +84,10 @@ def test_a_worker_does_not_repeat_a_run_that_another_one_finished(tmp_path):
 def test_a_diverged_run_does_not_stop_the_others(tmp_path):
     values = _values(tmp_path, tmp_path)
     values["protocol"] |= {"seeds": [3, 4]}
-    values["contenders"].pop("own")
-    values["contenders"] = {
-        "wild": {**values["contenders"]["resnet"], "optimizer": {"name": "sgd", "lr": 1e30}, "schedule": {"warmup": 0}},
-        **values["contenders"],
+    values["models"].pop("own")
+    values["models"] = {
+        "wild": {**values["models"]["resnet"], "optimizer": {"name": "sgd", "lr": 1e30}, "schedule": {"warmup": 0}},
+        **values["models"],
     }
     values["trainer"].pop("gradient_clip_val")
     with pytest.raises(RunsFailed) as caught:
@@ -117,7 +117,7 @@ def test_a_retry_is_advised_only_for_failures_that_may_not_occur_again(tmp_path,
 def test_a_run_that_starts_from_a_failed_one_is_not_executed(tmp_path):
     fixed = tmp_path / "fixed"
     values = _values(tmp_path, fixed)
-    values["contenders"]["later"] = {**values["contenders"]["own"], "starts_from": "own"}
+    values["models"]["later"] = {**values["models"]["own"], "starts_from": "own"}
     with pytest.raises(RunsFailed) as caught:
         run_quietly(experiment_from_dict(values))
     assert len(caught.value.failures) == 2

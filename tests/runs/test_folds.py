@@ -128,7 +128,7 @@ def _experiment(photos: Path, output: Path) -> Experiment:
 
 @pytest.fixture(scope="module")
 def trained(photos):
-    """The folder of an experiment of two contenders with seeds on folds 0, 1 and 2."""
+    """The folder of an experiment of two models with seeds on folds 0, 1 and 2."""
     found = vc.train(_experiment(photos, photos.parent / "runs"), quiet=True)
     assert found is not None and found.page is not None
     return found.folder
@@ -162,7 +162,7 @@ def test_each_fold_has_a_log_and_the_report_counts_all(trained):
 def test_networks_are_compared_on_the_folds_of_their_seeds(trained, tmp_path):
     parts = ["accuracy", "similarity", "differences"]
     found = vc.compare(trained, parts=parts, output=tmp_path / "compared", quiet=True)
-    by_run = {(result.contender, result.seed): result for result in _results(trained)}
+    by_run = {(result.model, result.seed): result for result in _results(trained)}
     rows = found.frame().to_dict("records")
     assert {row["network"]: row["accuracy"] for row in rows} == {
         f"{name}-s{seed}": result.accuracy for (name, seed), result in by_run.items()
@@ -179,7 +179,7 @@ def test_networks_are_compared_on_the_folds_of_their_seeds(trained, tmp_path):
 
 
 def test_networks_without_a_common_fold_are_not_compared(trained):
-    runs = {(result.contender, result.seed): run for run, result in read_finished_results(trained).items()}
+    runs = {(result.model, result.seed): run for run, result in read_finished_results(trained).items()}
     with pytest.raises(InputError, match="are tested on different folds of the images and cannot be compared; take ne"):
         vc.compare(runs["vit", 0], runs["resnet", 1], parts=["accuracy"], quiet=True)
     with pytest.raises(InputError, match="are tested on different folds of the images; take networks of the same seed"):
@@ -197,4 +197,4 @@ def test_near_duplicates_are_searched_in_the_fold_of_each_run(trained, photos):
         used = {*run_images.training.hashes().tolist(), *run_images.validation.hashes().tolist()}
         is_used = [value in used for value in pool.test(result.seed).hashes().tolist()]
         assert (~found.clean(result)).tolist() == is_used
-    assert json.loads((trained / "duplicates.json").read_text())["test_images"] == 15
+    assert json.loads((trained / "near_duplicates.json").read_text())["test_images"] == 15

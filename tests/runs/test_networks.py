@@ -25,9 +25,9 @@ from vit_vs_cnn.runs.trained_network import open_network
 from vit_vs_cnn.training.checkpoints import read_checkpoint
 
 
-@pytest.mark.parametrize("contender", ["vit", "resnet"])
-def test_a_loaded_network_gives_the_logits_of_the_result(trained_once, contender):
-    (run,) = trained_once.glob(f"cells/{contender}-*-s3-*")
+@pytest.mark.parametrize("model", ["vit", "resnet"])
+def test_a_loaded_network_gives_the_logits_of_the_result(trained_once, model):
+    (run,) = trained_once.glob(f"{model}-*-s3-*")
     loaded = open_network(run / "checkpoints" / "last.ckpt")
     assert hash_weights(loaded.network) == json.loads((run / "result.json").read_text())["weights"]
     config = timm.data.resolve_data_config(model=loaded.network)
@@ -42,15 +42,15 @@ def test_a_loaded_network_gives_the_logits_of_the_result(trained_once, contender
 
 def test_options_of_timm_models_are_given_to_timm_and_those_of_presets_are_checked():
     shape = {"num_classes": 7, "image_shape": (3, 32, 32), "location": "model"}
-    network = build_network({"name": "timm/resnet10t", "drop_rate": 0.3, "act_layer": "gelu"}, **shape)
+    network = build_network({"name": "timm/resnet10t", "options": {"drop_rate": 0.3, "act_layer": "gelu"}}, **shape)
     assert network.drop_rate == 0.3
-    with pytest.raises(InputError, match=r"model.drop_rate: there is no such setting"):
-        build_network({"name": "resnet8", "drop_rate": 0.3}, **shape)
+    with pytest.raises(InputError, match=r"model\.options\.drop_rate: there is no such setting"):
+        build_network({"name": "resnet8", "options": {"drop_rate": 0.3}}, **shape)
 
 
 def test_balanced_class_weights_are_inverse_to_the_numbers_of_training_images(tmp_path):
     values = tiny_config(tmp_path)
-    values["contenders"]["vit"]["class_weights"] = "balanced"
+    values["models"]["vit"]["class_weights"] = "balanced"
     experiment = experiment_from_dict(values)
     pool = ExperimentData(experiment.data)
     run = Run(experiment, "vit", 61, experiment.protocol.budget, 3, pool.fingerprint)
@@ -64,24 +64,24 @@ def test_balanced_class_weights_are_inverse_to_the_numbers_of_training_images(tm
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"weights": {"vit": 3}}, "weights must be a mapping from contenders to plain values"),
-        ({"contender": "cnn"}, "'cnn' is not a contender of tiny"),
+        ({"weights": {"vit": 3}}, "weights must be a mapping from models to plain values"),
+        ({"model": "cnn"}, "'cnn' is not a model of tiny"),
         ({"train_size": 0}, "train_size and world_size must be at least 1"),
         ({"budget": Budget(steps=[3, 5])}, "budget a single one"),
     ],
 )
 def test_an_impossible_run_is_refused(tmp_path, change, message):
     experiment = tiny_experiment(tmp_path)
-    values = {"contender": "vit", "train_size": 7, "budget": Budget(steps=3), "seed": 0, "fingerprint": "f"}
+    values = {"model": "vit", "train_size": 7, "budget": Budget(steps=3), "seed": 0, "fingerprint": "f"}
     with pytest.raises(InputError, match=message):
         Run(experiment, **values | change)
 
 
 def test_a_checkpoint_of_a_registered_model_opens_once_the_model_is_registered(trained_once, tmp_path, monkeypatch):
     monkeypatch.setattr(presets, "REGISTERED", {})
-    original = next(trained_once.glob("cells/resnet-*/checkpoints/last.ckpt"))
+    original = next(trained_once.glob("resnet-*/checkpoints/last.ckpt"))
     contents = read_checkpoint(original)
-    contents["vit_vs_cnn"] |= {"model": {"name": "mine"}, "origin": open_network(original).run.to_dict()}
+    contents["vit_vs_cnn"] |= {"architecture": {"name": "mine"}, "origin": open_network(original).run.to_dict()}
     torch.save(contents, tmp_path / "mine.ckpt")
     with pytest.raises(InputError, match=r'mine.ckpt: there is no model "mine"; .*register_model\(name, factory\)'):
         open_network(tmp_path / "mine.ckpt")
@@ -100,7 +100,7 @@ def test_a_checkpoint_of_a_registered_model_opens_once_the_model_is_registered(t
     ids=["meta", "complex", "sparse", "int8"],
 )
 def test_weights_without_usable_values_are_refused(trained_once, tmp_path, spoil, message):
-    (run,) = trained_once.glob("cells/resnet-*-s3-*")
+    (run,) = trained_once.glob("resnet-*-s3-*")
     contents = torch.load(run / "checkpoints" / "last.ckpt", weights_only=True)
     state = contents["state_dict"]
     contents["state_dict"] = {name: spoil(v) if name.endswith("head.weight") else v for name, v in state.items()}
@@ -116,7 +116,7 @@ def test_an_export_to_a_full_disk_is_refused_with_the_reason(trained_once, tmp_p
     def fail(*_):
         raise error
 
-    (run,) = trained_once.glob("cells/resnet-*-s3-*")
+    (run,) = trained_once.glob("resnet-*-s3-*")
     monkeypatch.setattr(export, "save_file", fail)
     with pytest.raises(InputError, match=r"the export cannot be written there \(No space left on device\)"):
         export.export(open_network(run), ["safetensors"], tmp_path)

@@ -28,12 +28,12 @@ IMAGES = {"source": "synthetic", "synthetic": {"train_images": 60, "test_images"
 def _run(output: Path, *, start: Path | None = None, fraction: float = 0.25, seed: int = 0) -> Path:
     """The checkpoint of one small network after one step."""
     data = {**IMAGES, "synthetic": {**IMAGES["synthetic"], "seed": seed}, "validation_fraction": fraction}
-    contender = {"model": {"name": "resnet8", "width": 2}, "optimizer": {"name": "sgd", "lr": 0.01}}
-    contender |= {} if start is None else {"weights": {"cell": str(start)}}
+    model = {"name": "resnet8", "options": {"width": 2}, "optimizer": {"name": "sgd", "lr": 0.01}}
+    model |= {} if start is None else {"weights": {"run": str(start)}}
     protocol = {"train_sizes": [60], "seeds": [3], "budget": {"steps": 1}, "batch_size": 14}
-    values = tiny_config(output, data=data, contenders={"cnn": contender}, protocol=protocol)
+    values = tiny_config(output, data=data, models={"cnn": model}, protocol=protocol)
     (result,) = run_quietly(experiment_from_dict(values))
-    return output / "tiny" / "cells" / result.run / "checkpoints" / "last.ckpt"
+    return output / "tiny" / result.run / "checkpoints" / "last.ckpt"
 
 
 @pytest.fixture(scope="module")
@@ -54,9 +54,9 @@ def test_a_checkpoint_contains_hashes_of_its_training_images(swapped):
 
 
 def test_weights_trained_on_test_images_are_refused_before_training(swapped, tmp_path):
-    with pytest.raises(InputError, match=r"contenders\.cnn\.weights: .* 60 of the 60 images that .* is tested on"):
+    with pytest.raises(InputError, match=r"models\.cnn\.weights: .* 60 of the 60 images that .* is tested on"):
         _run(tmp_path, start=swapped)
-    assert not list(tmp_path.rglob("cells"))
+    assert not list(tmp_path.rglob("*-s3-*"))
 
 
 def test_weights_that_started_from_weights_trained_on_test_images_are_refused(swapped, tmp_path):

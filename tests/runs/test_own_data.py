@@ -47,7 +47,7 @@ def cache(tmp_path, monkeypatch):
 def _values(output: Path, **data) -> dict:
     protocol = {"train_sizes": [60], "seeds": [3], "budget": {"steps": 2}, "batch_size": 14}
     values = tiny_config(output, protocol=protocol, data={"validation_fraction": 0.25, **data})
-    return {**values, "contenders": {name: values["contenders"][name] for name in ("vit", "resnet")}}
+    return {**values, "models": {name: values["models"][name] for name in ("vit", "resnet")}}
 
 
 def _grouped(seeds, **data):
@@ -93,7 +93,7 @@ def test_later_commands_find_images_given_in_python(given, tmp_path, cache):
             InputError, match=rf"root {tmp_path}: .* was trained and tested on tuple of images .*; omit"
         ):
             use(given, root=tmp_path, quiet=True)
-    (run,) = given.glob("cells/resnet-*")
+    (run,) = given.glob("resnet-*")
     assert len(vc.inspect(run, count=2, quiet=True).written)
     again = vc.train(given / "experiment.yaml", quiet=True)  # without data=: nothing is left to run
     assert again is not None
@@ -115,7 +115,7 @@ def test_stored_images_are_found_without_importing_their_user_defined_source(tmp
     results = run_quietly(experiment_from_dict(values))
     assert {result.data.data_details["counts"]["train"]["0"] for result in results} == {50}
     assert {result.data.data_details["folds"] for result in results} == {5}
-    (run,) = tmp_path.glob("tiny/cells/resnet-*")
+    (run,) = tmp_path.glob("tiny/resnet-*")
     untrusted = open_network(run)
     assert not untrusted.run.experiment.trusted
     assert len(untrusted.pool().test(untrusted.run.seed)) == 30
@@ -141,7 +141,7 @@ def test_an_impossible_source_is_refused_in_one_line(tmp_path, source, message):
 def test_a_class_named_in_a_checkpoint_is_not_imported(given, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "evil_own.py").write_text(f"open({str(tmp_path / 'executed')!r}, 'w').close()\ndef Evil(): pass\n")
-    (checkpoint,) = given.glob("cells/resnet-*/checkpoints/last.ckpt")
+    (checkpoint,) = given.glob("resnet-*/checkpoints/last.ckpt")
     evil = {"class_path": "evil_own.Evil"}
 
     contents = read_checkpoint(checkpoint)
@@ -152,7 +152,7 @@ def test_a_class_named_in_a_checkpoint_is_not_imported(given, tmp_path, monkeypa
 
     contents = read_checkpoint(checkpoint)
     contents["vit_vs_cnn"]["origin"]["experiment"]["data"]["source"] = evil
-    contents["vit_vs_cnn"]["origin"]["cell"]["fingerprint"] = "0" * 16 + "-" + "0" * 16  # these images are not stored
+    contents["vit_vs_cnn"]["origin"]["run"]["fingerprint"] = "0" * 16 + "-" + "0" * 16  # these images are not stored
     torch.save(contents, tmp_path / "source.ckpt")
     with pytest.raises(InputError, match=r"the class evil_own\.Evil is not imported without --trust"):
         open_network(tmp_path / "source.ckpt").pool()
@@ -174,7 +174,7 @@ def test_a_run_with_a_custom_transform_resumes_exactly(tmp_path, kill_at, monkey
         values = _values(output, source={"class_path": f"{HERE}.images_and_labels"}, augmentation=augmentation)
         values["protocol"]["budget"] = {"steps": 6}
         values["execution"] = {"checkpoint_interval": 1}
-        return experiment_from_dict({**values, "contenders": {"resnet": values["contenders"]["resnet"]}})
+        return experiment_from_dict({**values, "models": {"resnet": values["models"]["resnet"]}})
 
     (whole,) = run_quietly(experiment(tmp_path / "whole"))
     call, calls = Noise.__call__, []

@@ -140,8 +140,10 @@ def test_images_are_resized_and_cropped_as_timm_prepares_them():
     ],
 )
 def test_images_are_prepared_unless_they_have_the_size_of_the_weights_and_are_not_cropped(weights, values, expected):
-    block = PretrainedWeights("it", "here", {}, **weights).model({"name": "resnet8", **values}, (24, 24))
-    assert block == {"name": "resnet8"} | ({"interpolation": "bicubic"} | expected if expected else {})
+    given = PretrainedWeights("it", "here", {}, **weights)
+    architecture = given.adapt_architecture({"name": "resnet8", "options": values}, (24, 24))
+    options = {"interpolation": "bicubic"} | expected if expected else {}
+    assert architecture == {"name": "resnet8", "options": options}
 
 
 @pytest.fixture(scope="module")
@@ -155,11 +157,11 @@ def pretrained(tmp_path_factory):
     return experiment
 
 
-def _values(pretrained, output, contender="resnet", **more):
+def _values(pretrained, output, model="resnet", **more):
     values = tiny_config(output)
     values["protocol"]["budget"] = {"steps": 3}
-    given = {"cell": str(pretrained.folder), "contender": contender}
-    values["contenders"] = {"tuned": {**values["contenders"][contender], "weights": given, **more}}
+    given = {"run": str(pretrained.folder), "model": model}
+    values["models"] = {"tuned": {**values["models"][model], "weights": given, **more}}
     return values
 
 
@@ -168,25 +170,23 @@ def _run_folder(values):
     return grid(experiment, ExperimentData(experiment.data), world_size=1)[0]
 
 
-@pytest.mark.parametrize("contender", ["resnet", pytest.param("vit", marks=pytest.mark.slow)])
-def test_fine_tuning_keeps_the_normalization_and_image_size_of_the_weights(pretrained, tmp_path, contender):
-    experiment = experiment_from_dict(_values(pretrained, tmp_path, contender))
+@pytest.mark.parametrize("model", ["resnet", pytest.param("vit", marks=pytest.mark.slow)])
+def test_fine_tuning_keeps_the_normalization_and_image_size_of_the_weights(pretrained, tmp_path, model):
+    experiment = experiment_from_dict(_values(pretrained, tmp_path, model))
     (result,) = run_quietly(experiment)
-    given, tuned = (
-        open_network(one.folder, contender=name) for one, name in ((pretrained, contender), (experiment, None))
-    )
+    given, tuned = (open_network(one.folder, model=name) for one, name in ((pretrained, model), (experiment, None)))
     assert (tuned.about.mean, tuned.about.std) == (given.about.mean, given.about.std)
     assert tuned.image_shape == (3, 32, 32)
     assert isinstance(tuned.network, ResizedInput)
     assert tuned.network.image_size == (24, 24)
-    assert result.model["input_size"] == [24, 24]
+    assert result.architecture["options"]["input_size"] == [24, 24]
     assert (result.start.start_kind, result.start.start_source) == ("fine-tuned", str(pretrained.folder))
     assert result.start.start_history_known is True
 
 
 def test_a_network_can_be_built_for_the_size_of_the_images(pretrained, tmp_path):
     values = _values(pretrained, tmp_path, "vit")
-    values["contenders"]["tuned"]["model"] = {**values["contenders"]["tuned"]["model"], "input_size": "data"}
+    values["models"]["tuned"]["options"] = {**values["models"]["tuned"]["options"], "input_size": "data"}
     run = _run_folder(values)
     plan = prepare_network(run, ExperimentData(run.experiment.data).draw(120, 3))
     assert plan.network.image_size == (32, 32)
@@ -196,12 +196,12 @@ def test_a_network_can_be_built_for_the_size_of_the_images(pretrained, tmp_path)
 
 def test_the_identity_of_a_run_depends_on_its_weights_and_not_their_path(pretrained, tmp_path):
     values, elsewhere = _values(pretrained, tmp_path), tmp_path / "elsewhere.ckpt"
-    folder = open_network(pretrained.folder, contender="resnet").path
+    folder = open_network(pretrained.folder, model="resnet").path
     elsewhere.write_bytes(folder.read_bytes())
     moved = _values(pretrained, tmp_path, "resnet")
-    moved["contenders"]["tuned"]["weights"] = {"cell": str(elsewhere)}
+    moved["models"]["tuned"]["weights"] = {"run": str(elsewhere)}
     other = _values(pretrained, tmp_path, "resnet")
-    del other["contenders"]["tuned"]["weights"]
+    del other["models"]["tuned"]["weights"]
     assert _run_folder(values).folder == _run_folder(moved).folder != _run_folder(other).folder
 
 
@@ -217,7 +217,7 @@ def test_a_fine_tuned_network_opens_without_its_pretrained_weights(pretrained, t
     stored = tmp_path / "kept"
     shutil.copytree(pretrained.folder, stored)
     values = _values(pretrained, tmp_path / "runs")
-    values["contenders"]["tuned"]["weights"]["cell"] = str(stored)
+    values["models"]["tuned"]["weights"]["run"] = str(stored)
     experiment = experiment_from_dict(values)
     run_quietly(experiment)
     shutil.rmtree(stored)
@@ -235,7 +235,7 @@ def test_an_allowed_overlap_is_counted_and_reported(pretrained, tmp_path):
         "validation_fraction": 0.25,
     }
     values["protocol"]["train_sizes"] = ["all"]
-    values["contenders"]["tuned"]["weights"]["max_known_overlap"] = 120
+    values["models"]["tuned"]["weights"]["max_known_overlap"] = 120
     (result,) = run_quietly(experiment_from_dict(values))
     assert 0 < result.start.scored_images_in_start <= result.scores.scored_images
     assert any("Start weights were trained on test images" in text for text in analyze([result]).warnings())
@@ -257,13 +257,13 @@ def test_timms_weights_that_are_not_cached_are_refused_without_internet(tmp_path
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
     values = tiny_config(tmp_path)
-    values["contenders"] = {"tuned": {"model": {"name": "timm/test_resnet"}, "weights": {"hub": True}}}
+    values["models"] = {"tuned": {"name": "timm/test_resnet", "weights": {"hub": True}}}
     with pytest.raises(InputError, match=r"tuned.weights.hub: the weights of timm/test_resnet are not in timm's cache"):
         _run_folder(values)
 
 
 def test_the_model_of_weights_that_do_not_fit_is_named(pretrained, tmp_path):
-    run = _run_folder(_values(pretrained, tmp_path, model={"name": "vit_nano"}))
+    run = _run_folder(_values(pretrained, tmp_path, name="vit_nano", options={}))
     with pytest.raises(InputError, match=r'are of model \{.*"name": "resnet8".*\} and do not fit: '):
         prepare_network(run, ExperimentData(run.experiment.data).draw(120, 3))
 
@@ -271,7 +271,7 @@ def test_the_model_of_weights_that_do_not_fit_is_named(pretrained, tmp_path):
 @pytest.mark.parametrize(
     ("weights", "message"),
     [
-        ({}, "exactly one of cell, file, hub; given: none"),
+        ({}, "exactly one of run, file, hub; given: none"),
         ({"hub": True, "file": "x"}, "given: file, hub"),
         ({"file": "nowhere.safetensors"}, "nowhere.safetensors: no such file"),
         ({"hub": True}, "needs a model timm/NAME, but the model is 'resnet8'"),
@@ -279,7 +279,7 @@ def test_the_model_of_weights_that_do_not_fit_is_named(pretrained, tmp_path):
 )
 def test_a_wrong_weights_setting_is_refused_with_the_reason(tmp_path, weights, message):
     values = tiny_config(tmp_path)
-    values["contenders"] = {"tuned": {"model": {"name": "resnet8"}, "weights": weights}}
+    values["models"] = {"tuned": {"name": "resnet8", "weights": weights}}
     with pytest.raises(InputError, match=message):
         _run_folder(values)
 
@@ -287,19 +287,19 @@ def test_a_wrong_weights_setting_is_refused_with_the_reason(tmp_path, weights, m
 @pytest.mark.parametrize("option", ["pretrained", "checkpoint_path", "pretrained_cfg_overlay"])
 def test_options_of_timm_that_download_weights_are_refused(tmp_path, option):
     values = tiny_config(tmp_path)
-    values["contenders"] = {"tuned": {"model": {"name": "timm/test_resnet", option: True}}}
+    values["models"] = {"tuned": {"name": "timm/test_resnet", "options": {option: True}}}
     run = _run_folder(values)
-    with pytest.raises(InputError, match=f"model.{option}: load pretrained weights with contenders.NAME.weights"):
+    with pytest.raises(InputError, match=f"models.tuned.options.{option}: for pretrained weights set weights"):
         prepare_network(run, ExperimentData(run.experiment.data).draw(120, 3))
 
 
-def test_a_contender_with_missing_optional_weights_is_left_out(tmp_path):
+def test_a_model_with_missing_optional_weights_is_left_out(tmp_path):
     values = tiny_config(tmp_path)
     weights = {"file": str(tmp_path / "nowhere.pth"), "optional": True}
-    values["contenders"]["tuned"] = {**values["contenders"]["resnet"], "weights": weights}
+    values["models"]["tuned"] = {**values["models"]["resnet"], "weights": weights}
     values["protocol"]["pairs"] = [["vit", "resnet"], ["resnet", "tuned"]]
     experiment, missing = drop_missing_weights(experiment_from_dict(values))
-    assert list(experiment.contenders) == ["vit", "resnet"]
+    assert list(experiment.models) == ["vit", "resnet"]
     assert experiment.protocol.pairs == [["vit", "resnet"]]
     assert list(missing) == ["tuned"]
     assert "nowhere.pth: no such file" in str(missing["tuned"])
@@ -309,7 +309,7 @@ def test_weights_of_timm_are_read_unchanged_with_their_image_size_and_mean(tmp_p
     given = _sampled(timm.create_model("test_resnet"))
     monkeypatch.setattr(timm, "create_model", lambda name, **_: given)
     values = tiny_config(tmp_path)
-    values["contenders"] = {"tuned": {"model": {"name": "timm/test_resnet"}, "weights": {"hub": True}}}
+    values["models"] = {"tuned": {"name": "timm/test_resnet", "weights": {"hub": True}}}
     found = read_pretrained(experiment_from_dict(values), "tuned")
     assert torch.equal(found.state["conv1.0.weight"], given.state_dict()["conv1.0.weight"])
     assert found.image_size == (160, 160)

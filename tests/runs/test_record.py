@@ -36,7 +36,7 @@ def test_a_record_gives_the_same_analysis_as_the_experiment(trained_once, record
 def test_a_record_has_four_files_and_contains_no_path(trained_once, recorded):
     files = [path for path in recorded.parent.rglob("*") if path.is_file() and path.suffix != ".lock"]
     names = {str(path.relative_to(recorded)) for path in files if recorded in path.parents}
-    assert names == {"results.csv", "predictions.npz", "experiment.yaml", "design.json"}
+    assert names == {"results.csv", "predictions.npz", "experiment.yaml", "analysis_plan.json"}
     assert {path.suffix for path in files} == {".json", ".csv", ".npz", ".yaml", ".jsonl"}
     for path in files:
         assert str(trained_once.parent).encode() not in path.read_bytes()
@@ -116,7 +116,7 @@ def test_predictions_on_different_images_can_share_one_record(tmp_path):
 
 def test_a_record_leaves_out_the_folder_of_the_images(trained_once, tmp_path):
     shutil.copytree(trained_once.parent, tmp_path / "runs")
-    for path in tmp_path.glob("runs/tiny/cells/*/result.json"):
+    for path in tmp_path.glob("runs/tiny/*/result.json"):
         result = read_result(path)
         details = {**result.data.data_details, "root": str(tmp_path)}
         path.write_text(changed(result, data_details=details).to_json())
@@ -130,7 +130,7 @@ def test_an_unpacked_record_is_continued_without_repeating_finished_runs(recorde
     assert read_findings(tmp_path / "runs" / "tiny").analysis == read_findings(recorded).analysis
     values = read_config(tmp_path / "runs" / "tiny" / "experiment.yaml")
     values["protocol"]["seeds"] = [3, 4, 5]
-    stamps = {path: path.stat().st_mtime_ns for path in tmp_path.glob("runs/tiny/cells/*/result.json")}
+    stamps = {path: path.stat().st_mtime_ns for path in tmp_path.glob("runs/tiny/*/result.json")}
     assert len(stamps) == 4
     assert len(run_quietly(experiment_from_dict(values))) == 6
     assert {path: path.stat().st_mtime_ns for path in stamps} == stamps

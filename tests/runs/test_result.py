@@ -17,7 +17,7 @@ from vit_vs_cnn.runs.result import RunResult, read_result
 #: A value for every field that may be missing.
 OPTIONAL = {
     "finetune": "last 2",
-    "architecture": "1e5",
+    "architecture_hash": "1e5",
     "start_name": "12",
     "start_source": "a, b",
     "start_hash": "true",
@@ -49,7 +49,7 @@ OPTIONAL = {
     "tuning_flops": 1e15,
     "trial_accuracies": [0.5, 0.25],
     "trial_images": 1000,
-    "model": {"name": "vit_nano"},
+    "architecture": {"name": "vit_nano"},
     "recipe": {"augmentation": {"flip": True}},
     "conditions": {"trainer": {"precision": "32"}},
 }

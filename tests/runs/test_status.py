@@ -22,30 +22,30 @@ from vit_vs_cnn.runs.run import read_run
 from vit_vs_cnn.runs.status import LiveStatus, RunStatus, read_status, seconds_left, status_line
 
 STEPS = Budget(steps=23)
-NAMES = [f"{contender}-n{size}-s0-0123456789" for size in (50, 100) for contender in ("vit", "resnet")]
+NAMES = [f"{model}-n{size}-s0-0123456789" for size in (50, 100) for model in ("vit", "resnet")]
 
 
 @pytest.fixture
 def folder(tmp_path):
     """A grid of four: one done in 30 s, one failed, two not started."""
     root = tmp_path / "tiny"
-    (root / "cells").mkdir(parents=True)
-    (root / "grid.json").write_text(json.dumps({key: {"steps": 23} for key in NAMES}))
+    (root).mkdir(parents=True)
+    (root / "runs.json").write_text(json.dumps({key: {"steps": 23} for key in NAMES}))
     (root / "experiment.yaml").write_text(yaml.safe_dump(tiny_config(tmp_path)))
     for name in NAMES[:3]:
-        (root / "cells" / name).mkdir()
+        (root / name).mkdir()
     result = make_result(run=NAMES[0], train_size=50, steps=23, train_seconds=30.0)
-    (root / "cells" / NAMES[0] / "result.json").write_text(result.to_json())
+    (root / NAMES[0] / "result.json").write_text(result.to_json())
     failure = {"run": "resnet-n50-s0", "kind": "out of memory", "message": "no room", "step": 4, "time": "2020"}
-    (root / "cells" / NAMES[1] / "failed.json").write_text(json.dumps(failure))
+    (root / NAMES[1] / "failed.json").write_text(json.dumps(failure))
     return root
 
 
 def test_size_and_seed_are_the_last_ones_in_the_name_of_a_run(folder):
     name = "vit-n50-s9-n100-s-2-0123456789"
-    (folder / "grid.json").write_text(json.dumps({key: {"steps": 23} for key in [NAMES[0], name]}))
+    (folder / "runs.json").write_text(json.dumps({key: {"steps": 23} for key in [NAMES[0], name]}))
     run = read_status(folder).runs[1]
-    assert (run.contender, run.train_size, run.seed) == ("vit-n50-s9", 100, -2)
+    assert (run.model, run.train_size, run.seed) == ("vit-n50-s9", 100, -2)
     assert {result.train_size for result in select_results(read_finished_results(folder)).values()} == {50}
 
 
@@ -60,7 +60,7 @@ def test_the_state_of_a_run_is_read_from_its_folder(folder):
 
 
 def test_a_run_is_running_while_its_lock_is_held(folder):
-    run = folder / "cells" / NAMES[2]
+    run = folder / NAMES[2]
     (run / "metrics.csv").write_text("step,metric,value\n4,train/loss,2.0\n9,train/loss,1.5\n")
     with FileLock(run / ".lock"):
         (running,) = (c for c in read_status(folder).runs if c.state == "running")
@@ -77,7 +77,7 @@ def test_a_line_is_printed_for_each_run_that_ends_during_the_block(folder):
     view = LiveStatus(folder, Console(file=output, width=200))
     with view.shown():
         result = make_result(run=NAMES[2], train_size=100, steps=23, train_seconds=60.0)
-        (folder / "cells" / NAMES[2] / "result.json").write_text(result.to_json())
+        (folder / NAMES[2] / "result.json").write_text(result.to_json())
     before, line = output.getvalue().splitlines()
     assert before == "1 of 4 runs finished before"
     assert line.startswith("vit-n100-s0  50.0 % in 60 s  (2 of 4 done, 1 failed, 1 waiting")
@@ -87,7 +87,7 @@ def test_a_terminal_shows_running_and_failed_runs_during_the_block_only(folder):
     output = io.StringIO()
     view = LiveStatus(folder, Console(file=output, width=200, force_terminal=True))
     threads = threading.active_count()
-    with FileLock(folder / "cells" / NAMES[2] / ".lock"), view.shown():
+    with FileLock(folder / NAMES[2] / ".lock"), view.shown():
         view.refresh()
         assert threading.active_count() == threads  # it is refreshed by the caller alone
     text = output.getvalue()
@@ -115,11 +115,11 @@ def test_a_folder_of_experiments_is_refused_with_a_suggestion(folder):
         read_status(folder.parent)
 
 
-def _run_folder(contender, size, state, budget=STEPS, **more):
-    return RunStatus(f"{contender}-{size}", contender, size, 0, budget, RunState(state), **more)
+def _run_folder(model, size, state, budget=STEPS, **more):
+    return RunStatus(f"{model}-{size}", model, size, 0, budget, RunState(state), **more)
 
 
-def test_time_left_depends_on_contender_and_workers():
+def test_time_left_depends_on_model_and_workers():
     runs = [
         _run_folder("vit", 50, "done", seconds=30.0),
         _run_folder("vit", 100, "done", seconds=50.0),
@@ -143,36 +143,34 @@ def test_under_a_budget_in_epochs_the_time_grows_with_the_size():
 
 
 def test_runs_of_several_budgets_have_the_budget_in_their_names(folder):
-    (folder / "grid.json").write_text(json.dumps({NAMES[0]: {"steps": 23}, NAMES[2]: {"steps": 1700}}))
+    (folder / "runs.json").write_text(json.dumps({NAMES[0]: {"steps": 23}, NAMES[2]: {"steps": 1700}}))
     runs = read_status(folder).runs
     assert [run.name for run in runs] == ["vit-n50-s0 of 23 steps", "vit-n100-s0 of 1,700 steps"]
     assert runs[1].steps == 1700
 
 
 def test_an_added_budget_keeps_finished_runs(tmp_path):
-    contenders = {"resnet": tiny_config(tmp_path)["contenders"]["resnet"]}
+    models = {"resnet": tiny_config(tmp_path)["models"]["resnet"]}
 
     def run(steps):
         protocol = tiny_config(tmp_path)["protocol"] | {"budget": {"steps": steps}}
-        return run_quietly(tiny_experiment(tmp_path, contenders=contenders, protocol=protocol))
+        return run_quietly(tiny_experiment(tmp_path, models=models, protocol=protocol))
 
     (first,) = run(2)
     same, longer = run([3, 2])
     assert (same, longer.budget, longer.cost.steps) == (first, "3 steps", 3)
-    assert {path.name for path in (tmp_path / "tiny" / "cells").iterdir()} == {same.run, longer.run}
+    assert {path.name for path in (tmp_path / "tiny").glob("*-s3-*")} == {same.run, longer.run}
     assert [run_folder.name for run_folder in read_status(tmp_path / "tiny").runs] == [
         "resnet-n120-s3 of 2 steps",
         "resnet-n120-s3 of 3 steps",
     ]
-    assert read_run(tmp_path / "tiny" / "cells" / longer.run).budget == Budget(steps=3)
+    assert read_run(tmp_path / "tiny" / longer.run).budget == Budget(steps=3)
 
 
-def test_runs_of_the_longest_budget_and_the_largest_size_of_all_contenders_are_selected():
+def test_runs_of_the_longest_budget_and_the_largest_size_of_all_models_are_selected():
     places = [("vit", 50, 9), ("cnn", 50, 9), ("vit", 100, 9), ("vit", 200, 2), ("cnn", 200, 2)]
     results = {
-        Path("exp") / "cells" / str(place): make_result(
-            contender=place[0], train_size=place[1], budget=f"{place[2]} steps"
-        )
+        Path("exp") / str(place): make_result(model=place[0], train_size=place[1], budget=f"{place[2]} steps")
         for place in places
     }
     selected = [[run.name for run in select_results(results, size)] for size in (None, 100)]

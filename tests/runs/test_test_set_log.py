@@ -34,7 +34,7 @@ def _results(folder: Path, entries: dict[str, str | None]) -> Path:
     """The folder of an experiment with a result for each pair of weights and log entry."""
     for weights, entry in entries.items():
         result = make_result(run=weights, weights=weights, fingerprint="f00-ba4", log_entry=entry)
-        write_text(folder / "cells" / weights / "result.json", result.to_json())
+        write_text(folder / weights / "result.json", result.to_json())
     return folder
 
 
@@ -96,7 +96,7 @@ def test_an_incomplete_last_line_is_ignored_and_removed_by_the_next_writer(exper
     assert summarize_log(experiment, "ba4").text.endswith("3 evaluations of 3 networks, each once.")
     _results(experiment, {"d": _record(log, "d")[0]})
     assert summarize_log(experiment, "ba4").text.endswith("4 evaluations of 4 networks, each once.")
-    assert log.path.read_text().startswith(whole + '{"time"')
+    assert log.path.read_text().startswith(whole + '{"kind"')
 
 
 def test_trials_share_the_test_set_log_of_their_experiment(tmp_path, monkeypatch):
@@ -151,10 +151,10 @@ def test_the_recipe_of_an_entry_excludes_size_seed_and_budget(tmp_path, change, 
 
 
 def _recipe(output: Path, *, train_size=120, seed=3, lr=0.05, start_lr=0.05, scored_on="test", **protocol) -> str:
-    """Hash of the recipe of a contender that starts from another one."""
-    small = {"model": {"name": "resnet8", "width": 2}, "optimizer": {"name": "sgd", "lr": start_lr}}
+    """Hash of the recipe of a model that starts from another one."""
+    small = {"name": "resnet8", "options": {"width": 2}, "optimizer": {"name": "sgd", "lr": start_lr}}
     longer = {**small, "optimizer": {"name": "sgd", "lr": lr}, "starts_from": "first"}
-    values = tiny_config(output, contenders={"first": small, "second": longer})
+    values = tiny_config(output, models={"first": small, "second": longer})
     values["protocol"] |= {"scored_on": scored_on, **protocol}
     fingerprint = "f00-ba4" if scored_on == "test" else "f00"
     experiment = experiment_from_dict(values)
@@ -162,10 +162,10 @@ def _recipe(output: Path, *, train_size=120, seed=3, lr=0.05, start_lr=0.05, sco
 
 
 def _config(output: Path, name: str, sizes: list[int], **changes) -> dict:
-    """Two contenders, one step each; ``changes`` are of the contender "vit"."""
-    small = {"model": {"name": "resnet8", "width": 2}, "optimizer": {"name": "sgd", "lr": 0.05}}
-    wider = {**small, "model": {"name": "resnet8", "width": 3}}
-    values = tiny_config(output, name=name, contenders={"vit": {**small, **changes}, "cnn": wider})
+    """Two models, one step each; ``changes`` are of the model "vit"."""
+    small = {"name": "resnet8", "options": {"width": 2}, "optimizer": {"name": "sgd", "lr": 0.05}}
+    wider = {**small, "name": "resnet8", "options": {"width": 3}}
+    values = tiny_config(output, name=name, models={"vit": {**small, **changes}, "cnn": wider})
     return values | {"protocol": {"train_sizes": sizes, "seeds": [3], "budget": {"steps": 1}, "batch_size": 14}}
 
 
@@ -201,18 +201,18 @@ def test_experiments_on_one_test_set_share_its_log(shared):
         ({"recipe": "a", "seed": 1}, False),
         ({"recipe": "b", "train_size": 101}, False),
         ({"recipe": "b", "budget": {"steps": 7}}, False),
-        ({"recipe": "b", "contender": "cnn"}, False),
+        ({"recipe": "b", "model": "cnn"}, False),
         ({"recipe": "b", "experiment": "two"}, False),
     ],
 )
 def test_recipes_count_as_several_with_the_same_size_and_budget_only(second, is_obstacle):
-    first = {"experiment": "one", "contender": "vit", "train_size": 7, "budget": {"steps": 3}, "recipe": "a"}
+    first = {"experiment": "one", "model": "vit", "train_size": 7, "budget": {"steps": 3}, "recipe": "a"}
     entries = [LogEntry("0", first, True), LogEntry("1", first | second, True)]
     summary = LogSummary(entries, frozenset({"one"}), test_sets=1)
     assert (summary.find_obstacle("vit") is not None) == is_obstacle
 
 
-def test_several_recipes_of_a_contender_allow_no_conclusion(shared):
+def test_several_recipes_of_a_model_allow_no_conclusion(shared):
     expected_text = "3 recipes of vit were evaluated on this test set"
     found = read_findings(shared / "one")
     assert f"{expected_text}." in found.analysis.warnings()
@@ -224,3 +224,11 @@ def test_several_recipes_of_a_contender_allow_no_conclusion(shared):
     assert expected_text in comparison.warnings
     other = read_findings(shared / "two").analysis
     assert not any("exploratory" in warning for warning in other.warnings())
+
+
+def test_entries_of_other_kinds_are_kept_and_not_counted(experiment):
+    log = _log(experiment.parent)
+    log.append([{"kind": "analysis", "experiment": "one"}])
+    _results(experiment, {"d": _record(log, "d")[0]})
+    assert summarize_log(experiment, "ba4").text.endswith("4 evaluations of 4 networks, each once.")
+    assert [entry.values["kind"] for entry in log.read()] == [*["evaluation"] * 3, "analysis", "evaluation"]

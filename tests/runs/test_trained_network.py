@@ -17,23 +17,23 @@ from vit_vs_cnn.training.checkpoints import CheckpointInfo
 
 
 def run_of(experiment: Path, name: str) -> Path:
-    return next(experiment.glob(f"cells/{name}-*"))
+    return next(experiment.glob(f"{name}-*"))
 
 
 def test_a_network_is_the_same_from_checkpoint_run_experiment_and_export(trained_once, tmp_path):
     run = run_of(trained_once, "vit-n120-s3")
     opened = [open_network(run), open_network(str(run / "checkpoints" / "last.ckpt"))]
-    opened.append(open_network(trained_once, contender="vit"))
+    opened.append(open_network(trained_once, model="vit"))
     export(opened[0], ["safetensors"], tmp_path)
     opened.append(open_network(tmp_path / "model.safetensors"))
     assert len({hash_weights(one.network) for one in opened}) == 1
     assert {one.image_shape for one in opened} == {(3, 32, 32)}
     assert [one.name for one in opened] == ["vit-n120-s3"] * 3 + ["vit-n120-s3 (model)"]
     assert len({json.dumps(one.run.identity) for one in opened}) == 1
-    with pytest.raises(InputError, match=r"several contenders; name one \(--contender vit or --contender resnet\)"):
+    with pytest.raises(InputError, match=r"several models; name one \(--model vit or --model resnet\)"):
         open_network(trained_once)
-    with pytest.raises(InputError, match="is of contender 'vit', not of 'resnet'"):
-        open_network(run, contender="resnet")
+    with pytest.raises(InputError, match="is of model 'vit', not of 'resnet'"):
+        open_network(run, model="resnet")
 
 
 def test_a_timm_model_gets_classes_and_image_shape_from_another_network(trained_once, tmp_path):

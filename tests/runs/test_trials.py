@@ -9,7 +9,7 @@ from vit_vs_cnn.runs.trials import Trial, rank_trials, read_trials, write_trials
 def trial(number=0, accuracy=0.5, **changes):
     values = {
         **{
-            "contender": "vit",
+            "model": "vit",
             "train_size": 500,
             "trial": number,
             "state": "complete",
@@ -17,7 +17,7 @@ def trial(number=0, accuracy=0.5, **changes):
             "steps": 40,
         },
         **{"flops": 1e9, "validation_accuracy": accuracy, "validation_loss": 1.5, "seeds": (0, 1)},
-        **{"values": {"optimizer": {"name": "sgd", "lr": 0.1}, "schedule.warmup": 0.2}, "cells": ("a", "b")},
+        **{"values": {"optimizer": {"name": "sgd", "lr": 0.1}, "schedule.warmup": 0.2}, "runs": ("a", "b")},
     }
     values |= changes
     return Trial(**values)
@@ -37,7 +37,7 @@ def test_the_best_comes_first_and_trials_without_accuracy_last():
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("contender,", "contestant,", "line 2: contender: has to be given"),
+        ("model,", "contestant,", "line 2: model: has to be given"),
         ("1000000000.0", "many", "line 2: flops: expected a number, got many"),
         ('"[0, 1]"', "{}", "line 2: seeds: "),
     ],

@@ -25,7 +25,7 @@ SHAPE = (3, 12, 12)
 
 def _build(class_path, image_shape=SHAPE, trust=True, **init_args):
     spec = {"class_path": class_path, "init_args": init_args} if init_args else {"class_path": class_path}
-    return build_network(spec, num_classes=7, image_shape=image_shape, location="contenders.x.model", trust=trust)
+    return build_network(spec, num_classes=7, image_shape=image_shape, location="models.x.model", trust=trust)
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_objects_that_cannot_be_created_are_refused_in_one_line(class_path, init
     with pytest.raises(InputError, match=message) as caught:
         _build(class_path, **init_args)
     assert "\n" not in str(caught.value)
-    assert str(caught.value).startswith("contenders.x.model: ")
+    assert str(caught.value).startswith("models.x.model: ")
 
 
 def _spec(class_path, **init_args):
@@ -106,9 +106,9 @@ def test_a_transform_may_be_a_function_with_arguments():
         make_transform(refused, trust=True)
 
 
-def _experiment(tmp_path, model, contender=None, **changes):
+def _experiment(tmp_path, architecture, model=None, **changes):
     values = tiny_config(tmp_path, protocol={"budget": {"steps": 2}, "batch_size": 14, "train_sizes": [120]})
-    values["contenders"] = {"own": {"model": model, **(contender or {})}}
+    values["models"] = {"own": {**architecture, **(model or {})}}
     for block, value in changes.items():
         values[block] = {**values[block], **value}
     return experiment_from_dict(values)
@@ -122,11 +122,11 @@ def trained(tmp_path_factory):
         "named": {"class_path": f"{OWN}.Named"},
     }
     optimizer = {"name": f"{OWN}.SignDescent", "lr": 0.001, "options": {"sharpness": 3.0}}
-    contender = {"loss": {"class_path": f"{OWN}.Focal", "init_args": {"gamma": 1.5}}, "optimizer": optimizer}
+    model = {"loss": {"class_path": f"{OWN}.Focal", "init_args": {"gamma": 1.5}}, "optimizer": optimizer}
     root = tmp_path_factory.mktemp("own")
-    experiment = _experiment(root, {"class_path": f"{OWN}.SmallCnn"}, contender, execution={"metrics": metrics})
+    experiment = _experiment(root, {"class_path": f"{OWN}.SmallCnn"}, model, execution={"metrics": metrics})
     (result,) = run_quietly(experiment)
-    (run,) = root.glob("tiny/cells/*")
+    (run,) = root.glob("tiny/*-s*-*")
     return run, result
 
 
@@ -148,7 +148,7 @@ def test_custom_loss_optimizer_and_metrics_are_used_and_recorded(trained):
 
 
 @pytest.mark.parametrize(
-    ("contender", "message"),
+    ("model", "message"),
     [
         ({"loss": {"class_path": f"{OWN}.HardOnly"}}, "HardOnly fails on logits and class probabilities"),
         ({"loss": {"class_path": f"{OWN}.PerImage"}}, "PerImage must return one number"),
@@ -156,7 +156,7 @@ def test_custom_loss_optimizer_and_metrics_are_used_and_recorded(trained):
             {"loss": {"class_path": "torch.nn.functional.cross_entropy"}},
             "cross_entropy: needs input and target; class_path",
         ),
-        ({"loss": {"class_path": f"{OWN}.Focal", "init_args": {"gamma": "x"}}}, "contenders.own.loss: .*gamma"),
+        ({"loss": {"class_path": f"{OWN}.Focal", "init_args": {"gamma": "x"}}}, "models.own.loss: .*gamma"),
         ({"loss": {"class_path": f"{OWN}.Focal"}, "label_smoothing": 0.1}, "label_smoothing and class_weights need"),
         ({"loss": {"class_path": f"{OWN}.Focal"}, "class_weights": "balanced"}, "label_smoothing and class_weights"),
         ({"loss": {"init_args": {}}}, "loss: expected {class_path: package.module.Name, init_args"),
@@ -165,7 +165,7 @@ def test_custom_loss_optimizer_and_metrics_are_used_and_recorded(trained):
         ({"class_weights": [0.0, 0.0]}, "not all 0"),
         ({"optimizer": {"name": f"{OWN}.Focal", "lr": 0.1}}, "optimizer tests.own_classes.Focal cannot be created"),
         ({"optimizer": {"name": "nowhere.Adam"}}, "nowhere.Adam cannot be imported"),
-        ({"class_weights": [1.0, 2.0]}, "contenders.own.class_weights: has 2 numbers, and there are 10 classes"),
+        ({"class_weights": [1.0, 2.0]}, "models.own.class_weights: has 2 numbers, and there are 10 classes"),
         ({"metrics": {"loss": {"class_path": f"{OWN}.Named"}}}, "metrics.loss: a name is a word"),
         ({"metrics": {"a/b": {"class_path": f"{OWN}.Named"}}}, "metrics.a/b: a name is a word"),
         ({"metrics": {"f1": 3}}, "metrics.f1: expected {class_path: package.module.Name, init_args"),
@@ -173,12 +173,14 @@ def test_custom_loss_optimizer_and_metrics_are_used_and_recorded(trained):
         ({"metrics": {"class_path": f"{OWN}.Named"}}, "metrics.class_path: expected {class_path: package.module.Name"),
     ],
 )
-def test_unsuitable_objects_are_refused_before_training(tmp_path, contender, message):
-    metrics = contender.pop("metrics", {})
+def test_unsuitable_objects_are_refused_before_training(tmp_path, model, message):
+    metrics = model.pop("metrics", {})
     with pytest.raises(InputError, match=message) as caught:
-        run_quietly(_experiment(tmp_path, {"name": "resnet8", "width": 4}, contender, execution={"metrics": metrics}))
-    assert str(caught.value).startswith("contenders.own" if contender else "execution")
-    assert not [*tmp_path.glob("tiny/cells/*")]
+        run_quietly(
+            _experiment(tmp_path, {"name": "resnet8", "options": {"width": 4}}, model, execution={"metrics": metrics})
+        )
+    assert str(caught.value).startswith("models.own" if model else "execution")
+    assert not [*tmp_path.glob("tiny/*-s*-*")]
 
 
 def test_balanced_weights_make_all_classes_count_equally():

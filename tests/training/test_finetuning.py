@@ -129,16 +129,16 @@ def test_learning_rates_decrease_from_the_head_to_the_stem(wrapped):
 def test_finetuning_resumes_to_the_same_weights(tmp_path):
     values = tiny_config(tmp_path)
     values["protocol"]["budget"] = {"steps": 10}
-    run_quietly(experiment_from_dict({**values, "contenders": {"resnet": values["contenders"]["resnet"]}}))
+    run_quietly(experiment_from_dict({**values, "models": {"resnet": values["models"]["resnet"]}}))
     given = str(open_network(tmp_path / "tiny").path)
     tuned = {
-        **values["contenders"]["resnet"],
-        "weights": {"cell": given},
+        **values["models"]["resnet"],
+        "weights": {"run": given},
         "finetune": {"last": 2},
         "optimizer": {"name": "sgd", "lr": 0.05, "layer_decay": 0.7},
     }
     whole, parts = (
-        {**values, "output": str(tmp_path / name), "contenders": {"tuned": tuned}} for name in ("whole", "parts")
+        {**values, "output": str(tmp_path / name), "models": {"tuned": tuned}} for name in ("whole", "parts")
     )
     run_quietly(experiment_from_dict(whole))
     stop = {"class_path": "tests.training.test_finetuning.StopAt", "init_args": {"step": 6}}

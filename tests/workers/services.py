@@ -47,7 +47,7 @@ class WandbLogger(Logger):
         return self._about[0]
 
     def log_hyperparams(self, params: dict[str, Any]) -> None:
-        self.experiment.config.update(params["cell"])
+        self.experiment.config.update(params["run"])
 
     def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
         self.experiment.metrics.update(metrics)

@@ -21,10 +21,10 @@ TRAIN = Path(__file__).parents[2] / "train.py"
 @pytest.mark.slow
 def test_two_processes_end_with_the_weights_of_one(tmp_path):
     """Nothing random depends on the rank (no augmentation or dropout), so only the division of batches could differ."""
-    model = {"name": "vit_nano", "patch_size": 8, "embed_dim": 24, "num_heads": 3}
+    model = {"name": "vit_nano", "options": {"patch_size": 8, "embed_dim": 24, "num_heads": 3}}
     # SGD: AdamW would blow the rounding errors of gradients that are zero (the keys' biases) up to full steps.
-    vit = {"model": model, "optimizer": {"name": "sgd", "lr": 0.1}}
-    values = tiny_config(tmp_path / "one", contenders={"vit": vit})
+    vit = {**model, "optimizer": {"name": "sgd", "lr": 0.1}}
+    values = tiny_config(tmp_path / "one", models={"vit": vit})
     values["data"]["augmentation"] = {"crop_padding": 0, "flip": False}
     values["trainer"] = {"logger": False, "accelerator": "cpu", "devices": 1, "deterministic": True}
     run_quietly(experiment_from_dict(values))
@@ -37,7 +37,7 @@ def test_two_processes_end_with_the_weights_of_one(tmp_path):
     assert done.returncode == 0, done.stderr
 
     one, two = (
-        read_checkpoint(next((tmp_path / kind).glob("tiny/cells/*/checkpoints/last.ckpt"))) for kind in ("one", "two")
+        read_checkpoint(next((tmp_path / kind).glob("tiny/*/checkpoints/last.ckpt"))) for kind in ("one", "two")
     )
     assert [state["vit_vs_cnn"]["identity"].get("world_size") for state in (one, two)] == [None, 2]
     for name, weight in one["state_dict"].items():

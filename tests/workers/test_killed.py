@@ -54,7 +54,7 @@ def _config(folder: Path) -> Path:
     values = tiny_config(folder / "runs")
     values["data"]["synthetic"] |= {"image_size": 16}
     values["protocol"] |= {"train_sizes": [60, 120], "seeds": [3, 4], "budget": {"steps": 20}}
-    values["contenders"]["resnet"]["model"]["width"] = 2
+    values["models"]["resnet"]["options"]["width"] = 2
     folder.mkdir()
     (folder / "tiny.yaml").write_text(yaml.safe_dump(values))
     return folder / "tiny.yaml"
@@ -81,7 +81,7 @@ def test_an_experiment_killed_at_random_times_gives_the_same_report(tmp_path):
         child.join()
         assert child.exitcode == -signal.SIGKILL
         deaths += 1
-        now = {path: path.stat().st_mtime_ns for path in killed.parent.glob("runs/tiny/cells/*/result.json")}
+        now = {path: path.stat().st_mtime_ns for path in killed.parent.glob("runs/tiny/*/result.json")}
         assert finished.items() <= now.items()  # finished runs are not repeated
         finished = now
     assert deaths >= 4

@@ -26,9 +26,14 @@ def given(tmp_path_factory):
 def _values(given, output, **changes):
     values = tiny_config(output)
     values["protocol"] |= {"train_sizes": [60, 120], "seeds": [3]} | changes
-    plain = values["contenders"]
-    values["contenders"] = {
-        name: {"model": plain[name]["model"], "weights": {"cell": str(given.folder)}, "finetune": "head"}
+    plain = values["models"]
+    values["models"] = {
+        name: {
+            "name": plain[name]["name"],
+            "options": plain[name]["options"],
+            "weights": {"run": str(given.folder)},
+            "finetune": "head",
+        }
         for name in plain
     }
     return values
@@ -43,15 +48,15 @@ def probed(given, tmp_path_factory):
 def test_only_the_head_is_fitted(probed, given):
     experiment, _ = probed
     for name in ("vit", "resnet"):
-        before = open_network(given.folder, contender=name).network.state_dict()
-        after = open_network(experiment.folder, contender=name).network.state_dict()
+        before = open_network(given.folder, model=name).network.state_dict()
+        after = open_network(experiment.folder, model=name).network.state_dict()
         moved = {key for key in before if not torch.equal(before[key], after[key])}
         assert moved == {"head.weight", "head.bias"}
 
 
 def test_an_opened_probe_gives_the_recorded_predictions(probed):
     experiment, _ = probed
-    opened = open_network(experiment.folder, contender="vit")
+    opened = open_network(experiment.folder, model="vit")
     test = ExperimentData(experiment.data).test(0)
     again = predict(opened.network, test, opened.normalize)
     stored = Predictions.load(opened.run.predictions)

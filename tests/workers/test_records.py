@@ -37,7 +37,7 @@ STOPPING = {
 def _resnet(output: Path, *, steps: int = 12, trainer: dict[str, Any] | None = None, **changes: Any) -> dict[str, Any]:
     """One ResNet on 120 images."""
     values = tiny_config(output, protocol={"budget": {"steps": steps}, "batch_size": 14}, **changes)
-    values["contenders"] = {"resnet": values["contenders"]["resnet"]}
+    values["models"] = {"resnet": values["models"]["resnet"]}
     values["trainer"] = {"accelerator": "cpu", "devices": 1, "logger": False, **(trainer or {})}
     values["execution"] = {"checkpoint_interval": 3, "validation_interval": 3} | values["execution"]
     return values
@@ -58,7 +58,7 @@ def stopped(tmp_path_factory) -> tuple[Path, RunResult]:
 
 def test_an_early_stopped_run_records_its_actual_cost(stopped):
     root, result = stopped
-    checkpoint = read_checkpoint(root / "runs" / "tiny" / "cells" / result.run / "checkpoints" / "last.ckpt")
+    checkpoint = read_checkpoint(root / "runs" / "tiny" / result.run / "checkpoints" / "last.ckpt")
     cost = result.cost
     assert cost.steps == checkpoint["global_step"]
     assert cost.ended_early and cost.planned_steps == 12
@@ -96,7 +96,7 @@ def _damage(path: Path, kind: str) -> None:
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory) -> Path:
-    """An experiment with two contenders of two steps."""
+    """An experiment with two models of two steps."""
     root = tmp_path_factory.mktemp("finished")
     with contextlib.chdir(root):
         run_quietly(tiny_experiment(Path("runs"), protocol=SHORT))
@@ -113,15 +113,15 @@ def pair(finished, tmp_path, monkeypatch) -> dict[str, Any]:
 
 @pytest.mark.parametrize("kind", ["cut short", "list"])
 def test_a_damaged_result_fails_its_run_only(tmp_path, pair, kind):
-    (damaged,) = tmp_path.glob("runs/tiny/cells/vit-*/result.json")
+    (damaged,) = tmp_path.glob("runs/tiny/vit-*/result.json")
     _damage(damaged, kind)
-    next(tmp_path.glob("runs/tiny/cells/resnet-*/result.json")).unlink()
+    next(tmp_path.glob("runs/tiny/resnet-*/result.json")).unlink()
     before = damaged.read_bytes()
     with pytest.raises(RunsFailed, match=r"result.*result\.json.*delete it, and the same command makes this run again"):
         run_quietly(experiment_from_dict(pair))
     assert damaged.read_bytes() == before
     with pytest.warns(UserWarning, match="delete it, and the same command makes this run again"):
-        assert [result.contender for result in read_finished_results(tmp_path / "runs" / "tiny").values()] == ["resnet"]
+        assert [result.model for result in read_finished_results(tmp_path / "runs" / "tiny").values()] == ["resnet"]
     assert [planned_run.state for planned_run in read_status(tmp_path / "runs" / "tiny").runs] == ["failed", "done"]
 
 
@@ -140,7 +140,7 @@ class _Evil:
     ],
 )
 def test_a_damaged_checkpoint_fails_its_run_only_and_executes_nothing(tmp_path, pair, kind, why, capsys):
-    vit, resnet = (next(tmp_path.glob(f"runs/tiny/cells/{name}-*")) for name in ("vit", "resnet"))
+    vit, resnet = (next(tmp_path.glob(f"runs/tiny/{name}-*")) for name in ("vit", "resnet"))
     for planned_run in (vit, resnet):
         (planned_run / "result.json").unlink()
     checkpoint = vit / "checkpoints" / "last.ckpt"
@@ -168,7 +168,7 @@ def test_a_damaged_checkpoint_fails_its_run_only_and_executes_nothing(tmp_path, 
 
 @pytest.mark.parametrize("kind", ["cut short", "nul"])
 def test_a_damaged_metrics_csv_does_not_stop_a_run(tmp_path, pair, kind):
-    (planned_run,) = tmp_path.glob("runs/tiny/cells/vit-*")
+    (planned_run,) = tmp_path.glob("runs/tiny/vit-*")
     (planned_run / "result.json").unlink()
     _damage(planned_run / "metrics.csv", kind)
     assert len(run_quietly(experiment_from_dict(pair))) == 2
@@ -176,7 +176,7 @@ def test_a_damaged_metrics_csv_does_not_stop_a_run(tmp_path, pair, kind):
 
 
 def test_partial_files_of_killed_writers_are_removed_on_resume(tmp_path, pair):
-    (planned_run,) = tmp_path.glob("runs/tiny/cells/vit-*")
+    (planned_run,) = tmp_path.glob("runs/tiny/vit-*")
     (planned_run / "result.json").unlink()
     for name in ("result.json.4711.partial", "checkpoints/last.ckpt.partial", "metrics.csv.partial"):
         (planned_run / name).write_text("half of it")
@@ -207,7 +207,7 @@ def test_each_run_is_logged_separately(tmp_path):
         with (folder / "metrics.csv").open() as file:
             rows = list(csv.DictReader(file))
         assert float(rows[-1]["result/accuracy"]) == pytest.approx(result.accuracy)
-        assert f"contender: {result.contender}" in (folder / "hparams.yaml").read_text()
+        assert f"model: {result.model}" in (folder / "hparams.yaml").read_text()
 
 
 @pytest.mark.parametrize("fails", ["never", "after training", "in the test"])
@@ -226,7 +226,7 @@ def test_each_run_has_a_named_record_in_a_logging_service_that_ends_with_the_run
     else:
         run_quietly(experiment_from_dict(values))
         assert [run.name for run in services.RUNS] == ["vit-n120-s0", "resnet-n120-s0"]
-        assert [run.config["contender"] for run in services.RUNS] == ["vit", "resnet"]
+        assert [run.config["model"] for run in services.RUNS] == ["vit", "resnet"]
         assert all("result/accuracy" in run.metrics for run in services.RUNS)
         assert len({run.id for run in services.RUNS}) == 2
     assert services.RUNS
@@ -262,9 +262,9 @@ def test_a_kill_between_checkpoint_and_log_line_loses_no_line(tmp_path):
     _run(uninterrupted)
     child = children.start(_run_and_die_before_it_logs, killed, 5)
     assert children.exit_code(child) == -signal.SIGKILL
-    (checkpoint,) = tmp_path.glob("killed/tiny/cells/*/checkpoints/last.ckpt")
+    (checkpoint,) = tmp_path.glob("killed/tiny/*/checkpoints/last.ckpt")
     assert read_checkpoint(checkpoint)["global_step"] == 6  # the step that logs as number 5
     _run(killed)
-    logs = [sorted(map(tuple, read_rows(next(tmp_path.glob(f"{name}/tiny/cells/*/metrics.csv")))))
+    logs = [sorted(map(tuple, read_rows(next(tmp_path.glob(f"{name}/tiny/*/metrics.csv")))))
             for name in ("calm", "killed")]  # fmt: skip
     assert logs[0] == logs[1]

@@ -41,14 +41,14 @@ def _in_child(values: dict[str, Any]) -> int | None:
     return children.exit_code(children.start(_run, values))
 
 
-def _final_state(folder: Path, contender: str) -> tuple[dict[str, Any], str]:
-    (run,) = folder.glob(f"tiny/cells/{contender}-*")
+def _final_state(folder: Path, model: str) -> tuple[dict[str, Any], str]:
+    (run,) = folder.glob(f"tiny/{model}-*")
     return read_checkpoint(run / "checkpoints" / "last.ckpt"), (run / "metrics.csv").read_text()
 
 
-def _assert_ends_alike(root: Path, contender: str) -> None:
+def _assert_ends_alike(root: Path, model: str) -> None:
     (uninterrupted, uninterrupted_metrics), (killed, killed_metrics) = (
-        _final_state(root / kind, contender) for kind in ("calm", "killed")
+        _final_state(root / kind, model) for kind in ("calm", "killed")
     )
     for part in ("state_dict", "optimizer_states", "lr_schedulers", "global_step"):
         _assert_same(uninterrupted[part], killed[part], part)
@@ -78,16 +78,16 @@ def test_killed_runs_resume_bit_for_bit(tmp_path, precision, optimizer):
     for values in (uninterrupted, killed):
         values["protocol"] |= {"budget": {"steps": 11}}
         values["trainer"] |= {"precision": precision}
-        values["contenders"]["vit"]["optimizer"] = {"name": optimizer}
+        values["models"]["vit"]["optimizer"] = {"name": optimizer}
     assert _in_child(uninterrupted) == 0
-    for contender, step, hook in (("resnet", 4, "on_train_batch_end"), ("vit", 8, "on_before_optimizer_step")):
-        alone = {**killed, "contenders": {contender: killed["contenders"][contender]}}
+    for model, step, hook in (("resnet", 4, "on_train_batch_end"), ("vit", 8, "on_before_optimizer_step")):
+        alone = {**killed, "models": {model: killed["models"][model]}}
         assert _run_and_die(alone, step=step, hook=hook) == -signal.SIGKILL
-    assert len(list(tmp_path.glob("killed/tiny/cells/*/checkpoints/last.ckpt"))) == 2
-    assert not list(tmp_path.glob("killed/tiny/cells/*/result.json"))
+    assert len(list(tmp_path.glob("killed/tiny/*/checkpoints/last.ckpt"))) == 2
+    assert not list(tmp_path.glob("killed/tiny/*/result.json"))
     assert _in_child(killed) == 0
-    for contender in ("vit", "resnet"):
-        _assert_ends_alike(tmp_path, contender)
+    for model in ("vit", "resnet"):
+        _assert_ends_alike(tmp_path, model)
 
 
 @pytest.mark.slow
@@ -95,10 +95,10 @@ def test_killed_runs_resume_bit_for_bit(tmp_path, precision, optimizer):
 @pytest.mark.parametrize("precision", ["32-true", "bf16-mixed", "bf16-true"])
 def test_a_validation_interrupted_by_a_kill_is_logged(tmp_path, precision, steps):
     """Step 15 has a checkpoint, unless it is the last step."""
-    contenders = {"vit": tiny_config(tmp_path)["contenders"]["vit"] | {"ema_half_life": None}}
+    models = {"vit": tiny_config(tmp_path)["models"]["vit"] | {"ema_half_life": None}}
     protocol = tiny_config(tmp_path)["protocol"] | {"budget": {"steps": steps}}
     uninterrupted, killed = (
-        tiny_config(tmp_path / name, contenders=contenders, protocol=protocol) for name in ("calm", "killed")
+        tiny_config(tmp_path / name, models=models, protocol=protocol) for name in ("calm", "killed")
     )
     for values in (uninterrupted, killed):
         values["trainer"] |= {"precision": precision}
@@ -112,8 +112,8 @@ def test_a_validation_interrupted_by_a_kill_is_logged(tmp_path, precision, steps
 def test_callback_state_from_validation_survives_an_interruption(tmp_path, hook, patience, ends):
     """The checkpoint of step 15 is older than the validation of step 15."""
     stopping = {"monitor": "val/accuracy", "mode": "max", "patience": patience, "min_delta": 2.0}
-    contenders = {"resnet": tiny_config(tmp_path)["contenders"]["resnet"]}
-    uninterrupted, killed = (tiny_config(tmp_path / name, contenders=contenders) for name in ("calm", "killed"))
+    models = {"resnet": tiny_config(tmp_path)["models"]["resnet"]}
+    uninterrupted, killed = (tiny_config(tmp_path / name, models=models) for name in ("calm", "killed"))
     for values in (uninterrupted, killed):
         values["trainer"] |= {"callbacks": {"class_path": "EarlyStopping", "init_args": stopping}}
     _run(uninterrupted)
@@ -135,10 +135,10 @@ def test_callback_state_from_validation_survives_an_interruption(tmp_path, hook,
     ],
 )
 def test_a_stopped_run_resumes_bit_for_bit_and_calls_callbacks_for_every_batch(tmp_path, precision, hook, step):
-    contenders = {"resnet": tiny_config(tmp_path)["contenders"]["resnet"]}
+    models = {"resnet": tiny_config(tmp_path)["models"]["resnet"]}
     protocol = tiny_config(tmp_path)["protocol"] | {"budget": {"steps": 7}}
     uninterrupted, killed = (
-        tiny_config(tmp_path / name, contenders=contenders, protocol=protocol) for name in ("calm", "killed")
+        tiny_config(tmp_path / name, models=models, protocol=protocol) for name in ("calm", "killed")
     )
     for values in (uninterrupted, killed):
         values["trainer"] |= {"precision": precision, "callbacks": {"class_path": "tests.workers.killer.CountBatches"}}
@@ -148,7 +148,7 @@ def test_a_stopped_run_resumes_bit_for_bit_and_calls_callbacks_for_every_batch(t
     with pytest.raises(Interrupted, match=f"at step {min(step + 1, 7)} of 7"):
         _run(killed | {"execution": killed["execution"] | {"passive_callbacks": [asking]}})
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    assert not list(tmp_path.glob("killed/tiny/cells/*/result.json"))
+    assert not list(tmp_path.glob("killed/tiny/*/result.json"))
     _run(killed)
     _assert_ends_alike(tmp_path, "resnet")
     for name in ("calm", "killed"):
@@ -157,11 +157,11 @@ def test_a_stopped_run_resumes_bit_for_bit_and_calls_callbacks_for_every_batch(t
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("contender", ["vit", "resnet"])
-def test_a_run_killed_at_ten_random_steps_resumes_bit_for_bit(tmp_path, contender):
-    contenders = {contender: tiny_config(tmp_path)["contenders"][contender]}
-    assert _in_child(tiny_config(tmp_path / "calm", contenders=contenders)) == 0
-    values = tiny_config(tmp_path / "killed", contenders=contenders)
+@pytest.mark.parametrize("model", ["vit", "resnet"])
+def test_a_run_killed_at_ten_random_steps_resumes_bit_for_bit(tmp_path, model):
+    models = {model: tiny_config(tmp_path)["models"][model]}
+    assert _in_child(tiny_config(tmp_path / "calm", models=models)) == 0
+    values = tiny_config(tmp_path / "killed", models=models)
     chance = random.Random(11)
     deaths = 0
     for step in sorted(chance.sample(range(22), 10)):
@@ -169,18 +169,18 @@ def test_a_run_killed_at_ten_random_steps_resumes_bit_for_bit(tmp_path, contende
     assert deaths >= 8  # without a later call of the hook the run finishes
     assert _in_child(values) == 0
 
-    _assert_ends_alike(tmp_path, contender)
+    _assert_ends_alike(tmp_path, model)
 
 
 @pytest.mark.parametrize("moment", [(TestSetLog, "record"), (Run, "write_result")], ids=lambda moment: moment[1])
 def test_a_run_interrupted_after_its_evaluation_is_not_evaluated_again(tmp_path, moment):
     values = tiny_config(tmp_path, protocol={"seeds": [3], "budget": {"steps": 2}, "batch_size": 14})
-    values["contenders"].pop("vit")
+    values["models"].pop("vit")
     experiment = experiment_from_dict(values)
     with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(*moment, _strike)
         run_quietly(experiment)
-    (predictions,) = tmp_path.glob("tiny/cells/*/predictions.npz")
+    (predictions,) = tmp_path.glob("tiny/*/predictions.npz")
     before = predictions.read_bytes(), predictions.stat().st_mtime_ns
     (result,) = run_quietly(experiment)  # a second test would warn
     assert (predictions.read_bytes(), predictions.stat().st_mtime_ns) == before
@@ -194,9 +194,9 @@ def _strike(*_, **__):
 
 def test_stored_predictions_of_other_weights_are_not_used(tmp_path):
     values = tiny_config(tmp_path, protocol={"seeds": [3], "budget": {"steps": 2}, "batch_size": 14})
-    values["contenders"].pop("vit")
+    values["models"].pop("vit")
     run_quietly(experiment_from_dict(values))
-    (folder,) = tmp_path.glob("tiny/cells/*")
+    (folder,) = tmp_path.glob("tiny/*-s*-*")
     stale = Predictions.load(folder / "predictions.npz")
     Predictions.from_logits(torch.zeros(60, 10), stale.labels, stale.sample_ids).save(
         folder / "predictions.npz", of="other"

@@ -37,17 +37,17 @@ ROOT = Path(__file__).parents[2]
 
 
 def _values(output, **executor) -> dict[str, Any]:
-    """Two contenders, one of which starts from the other, and two seeds."""
+    """Two models, one of which starts from the other, and two seeds."""
     values = tiny_config(output)
-    resnet = {**values["contenders"]["resnet"], "model": {"name": "resnet8", "width": 2}}
-    values["contenders"] = {"later": {**resnet, "starts_from": "resnet"}, "resnet": resnet}
+    resnet = {**values["models"]["resnet"], "name": "resnet8", "options": {"width": 2}}
+    values["models"] = {"later": {**resnet, "starts_from": "resnet"}, "resnet": resnet}
     values["protocol"] |= {"seeds": [3, 4], "budget": {"steps": 9}}
     values["executor"] = executor
     return values
 
 
 def _weights(folder: Path) -> dict[str, str]:
-    results = map(read_result, folder.glob("tiny/cells/*/result.json"))
+    results = map(read_result, folder.glob("tiny/*/result.json"))
     return {result.run: result.weights for result in results}
 
 
@@ -77,9 +77,9 @@ def test_processes_share_the_runs_and_a_killed_one_is_replaced(tmp_path, uninter
     assert _weights(tmp_path) == uninterrupted
     test_set_log = next(tmp_path.glob("test-sets/*.jsonl")).read_text().splitlines()
     assert len(test_set_log) == 4  # no run was evaluated twice
-    stamps = {path: path.stat().st_mtime_ns for path in tmp_path.glob("tiny/cells/*/result.json")}
+    stamps = {path: path.stat().st_mtime_ns for path in tmp_path.glob("tiny/*/result.json")}
     run_experiment(experiment, console=Console(quiet=True))
-    assert stamps == {path: path.stat().st_mtime_ns for path in tmp_path.glob("tiny/cells/*/result.json")}
+    assert stamps == {path: path.stat().st_mtime_ns for path in tmp_path.glob("tiny/*/result.json")}
 
 
 @pytest.mark.slow
@@ -108,10 +108,10 @@ def test_a_killed_command_with_processes_resumes_without_repeating_runs(tmp_path
         time.sleep(0.2)
     os.killpg(program.pid, signal.SIGKILL)
     program.wait()
-    before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("tiny/cells/*/result.json")}
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("tiny/*/result.json")}
     assert before
     run_experiment(experiment_from_dict(_values(tmp_path)), console=Console(quiet=True))
-    assert before.items() <= {p: p.stat().st_mtime_ns for p in tmp_path.glob("tiny/cells/*/result.json")}.items()
+    assert before.items() <= {p: p.stat().st_mtime_ns for p in tmp_path.glob("tiny/*/result.json")}.items()
     assert _weights(tmp_path) == uninterrupted
 
 
@@ -247,7 +247,7 @@ def _request(tmp_path, retries=2) -> WorkRequest:
 
 def _finish(planned_run):
     place = {
-        "contender": planned_run.contender,
+        "model": planned_run.model,
         "train_size": planned_run.train_size,
         "seed": planned_run.seed,
         "run": planned_run.folder.name,
@@ -316,12 +316,12 @@ def test_a_run_that_keeps_losing_its_process_fails_with_its_dependents(tmp_path,
 @pytest.mark.parametrize(
     ("steps", "seeds", "threads", "apart"),
     [(10, [1, 2], 1, False), (20_000, [1, 2], 1, True), (20_000, [1], 1, False), (20_000, [1, 2], 2, False)],
-    ids=["short", "long", "one cell", "no room"],
+    ids=["short", "long", "one run", "no room"],
 )
 def test_auto_uses_processes_if_they_are_faster(tmp_path, monkeypatch, steps, seeds, threads, apart):
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
     values = tiny_config(tmp_path)
-    values["contenders"] = {"resnet": values["contenders"]["resnet"]}
+    values["models"] = {"resnet": values["models"]["resnet"]}
     values["protocol"] |= {"budget": {"steps": steps}, "seeds": seeds, "threads": threads}
     experiment = experiment_from_dict(values)
     pool = ExperimentData(experiment.data)

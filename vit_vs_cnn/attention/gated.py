@@ -42,13 +42,13 @@ class OffsetPositionBias(RelativePosition):
 class GatedAttention(GridLayer):
     """Gated positional self-attention (GPSA): every head mixes attention to content and to positions.
 
-    ``A_h = (1 - sigma(l_h)) softmax(Q_h K_h^T / sqrt(d)) + sigma(l_h) softmax(v_h . r)``, its rows normalised to one;
+    ``A_h = (1 - sigma(l_h)) softmax(Q_h K_h^T / sqrt(d)) + sigma(l_h) softmax(v_h . r)``, its rows normalized to one;
     ``head_h = A_h V_h``. ``MultiHeadAttention`` takes it as ``inner_attention``. With the weights of
     ``initialize_gated`` the layer starts near a convolution; the gate ``l_h`` of each head is learned and starts at 1.
 
     Reference: d'Ascoli et al. 2021 (ConViT), section 3.
     Differs: a prefix token, such as the class token, has no offset: its row is that of content alone (what is left when
-    the rows are normalised), and patches attend to it by content alone, with weight 1 - sigma(l_h). In ConViT the class
+    the rows are normalized), and patches attend to it by content alone, with weight 1 - sigma(l_h). In ConViT the class
     token enters after the last gated layer, and the last two layers are plain.
 
     Raises:

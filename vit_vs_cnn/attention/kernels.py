@@ -52,7 +52,7 @@ def log_kernel(
     ==============  ==========================================
 
     Reference: Nadaraya 1964; Watson 1964; Epanechnikov 1969; the exponential kernel: Tsai et al. 2019, equation 4.
-    Differs: kernels are not normalised to integral one (K(0) = 1); the constant cancels.
+    Differs: kernels are not normalized to integral one (K(0) = 1); the constant cancels.
 
     Arguments:
         bandwidth: length h at which the kernel falls; one number, or one per dimension. The exponential kernel of

@@ -281,7 +281,7 @@ def _blur(images: Tensor, sigma: float) -> Tensor:
 
 
 def _filter(images: Tensor, kernels: Tensor) -> Tensor:
-    """Images filtered with a normalised kernel, or each with its own; the border is replicated."""
+    """Images filtered with a normalized kernel, or each with its own; the border is replicated."""
     channels, (rows, cols) = images.shape[1], (size // 2 for size in kernels.shape[-2:])
     kernels = (kernels / kernels.sum((-2, -1), keepdim=True)).expand(len(images), -1, -1)
     padded = F.pad(images, (cols, cols, rows, rows), mode="replicate").flatten(0, 1)[None]

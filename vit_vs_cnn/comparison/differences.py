@@ -9,7 +9,7 @@ from vit_vs_cnn.runs.recipe_care import describe_recipe_source, recipe_obstacle
 #: Value of a setting that a network does not have.
 ABSENT = "-"
 #: Beginnings of the names of settings that must be equal in a comparison of two models.
-FAIR_SETTINGS = ("train_size", "data", "budget", "batch_size", "contender.augmentation", "contender.ema_half_life")
+FAIR_SETTINGS = ("train_size", "data", "budget", "batch_size", "model.augmentation", "model.ema_half_life")
 FAIR_SETTINGS += ("trainer", "scored_on")
 
 

@@ -17,6 +17,7 @@ from vit_vs_cnn.runs.evaluation import Predictions, evaluate_once, hash_weights,
 from vit_vs_cnn.runs.experiment_data import ExperimentData
 from vit_vs_cnn.runs.experiment_folder import read_finished_results, select_results
 from vit_vs_cnn.runs.networks import check_logits
+from vit_vs_cnn.runs.record import RUNS
 from vit_vs_cnn.runs.result import RunResult, read_result
 from vit_vs_cnn.runs.run import Run
 from vit_vs_cnn.runs.test_set_log import TestSetLog, output_folder, summarize_log
@@ -226,7 +227,7 @@ def _expand(words: Sequence[str], train_size: int | None) -> tuple[list[tuple[st
         elif not path.exists():
             name = f"{TIMM_PREFIX}NAME or {TIMM_PREFIX}NAME=FILE"
             raise InputError(f"{location}: no such file or folder (for a model of timm: {name})")
-        elif (path / "grid.json").exists():
+        elif (path / "runs.json").exists():
             results = select_results(read_finished_results(path), train_size)
             sources += [(str(run.absolute()), label) for run in results]
             first = next(iter(results.values()))
@@ -264,13 +265,13 @@ class _TestImages:
         if experiment is None:
             return None
         summary = self._summarize_log(experiment, self.pool(trained).test_set(trained.run.seed))
-        return summary.find_obstacle(trained.run.contender, trained.run.experiment.name)
+        return summary.find_obstacle(trained.run.model, trained.run.experiment.name)
 
 
 def experiment_folder(trained: TrainedNetwork) -> Path | None:
     """Folder of the experiment that the network is a run of; None for a file elsewhere."""
     parents = trained.path.absolute().parents
-    return parents[3] if len(parents) > 3 and parents[2].name == "cells" else None
+    return parents[2] if len(parents) > 2 and (parents[2] / RUNS).is_file() else None
 
 
 def _check_test_images(runs: dict[str, TrainedNetwork], data: _TestImages, open_test_set: bool) -> TrainedNetwork:
@@ -314,25 +315,25 @@ def _describe_classes(names: Sequence[str], start: int) -> str:
 def _name_rows(networks: Sequence[tuple[TrainedNetwork, str]]) -> dict[int, tuple[str, str]]:
     """Name and row of each network, by ``id``, from the networks with their labels.
 
-    A row contains runs that differ by the seed alone: of one recipe, contender, file and label. Its name is the
-    shortest that no other row has: the contender or the label; then with the training size; with the experiment's name.
+    A row contains runs that differ by the seed alone: of one recipe, model, file and label. Its name is the
+    shortest that no other row has: the model or the label; then with the training size; with the experiment's name.
 
     Raises:
         InputError: runs of several recipes have the same name.
     """
-    hashes, contenders = [], dict[str, set[str]]()
+    hashes, models = [], dict[str, set[str]]()
     for network, label in networks:
         run = network.run
-        hashes.append((hash_settings(run_identity(_settings(run))), run.contender, _file_suffix(network), label))
-        contenders.setdefault(label, set()).add(run.contender)
+        hashes.append((hash_settings(run_identity(_settings(run))), run.model, _file_suffix(network), label))
+        models.setdefault(label, set()).add(run.model)
     for with_experiment, with_size in itertools.product((False, True), repeat=2):
         rows = []
         for network, label in networks:
             run = network.run
             start = label or (run.experiment.name if with_experiment else "")
-            contender = run.contender if not label or len(contenders[label]) > 1 else ""
+            model = run.model if not label or len(models[label]) > 1 else ""
             size = f"-n{run.train_size}" if with_size else ""
-            rows.append("/".join(filter(None, (start, contender))) + size + _file_suffix(network))
+            rows.append("/".join(filter(None, (start, model))) + size + _file_suffix(network))
         if len({*rows}) == len({*hashes}) == len({*zip(rows, hashes, strict=True)}):
             pairs = zip(networks, rows, strict=True)
             return {id(network): (f"{row}-s{network.run.seed}", row) for (network, _), row in pairs}

@@ -150,7 +150,7 @@ def _has_blocks(module: nn.Module) -> bool:
 def compute_features(
     network: nn.Module, images: Float[Tensor, "batch channels rows cols"], names: Sequence[str]
 ) -> dict[str, Tensor]:
-    """The output of each layer for normalised images, in the order of ``names``; the network's mode is kept.
+    """The output of each layer for normalized images, in the order of ``names``; the network's mode is kept.
 
     Only layers whose output is a tensor with the batch as first dimension are included.
     """

@@ -13,8 +13,8 @@ from typing import Any
 from vit_vs_cnn.bounds import Bounds, check_numbers
 from vit_vs_cnn.config import overrides
 from vit_vs_cnn.config.identity import plain_values
-from vit_vs_cnn.config.reading import expand_executor_name
-from vit_vs_cnn.config.schema import Budget, Contender, Data, Execution, Executor, Protocol, Tuning
+from vit_vs_cnn.config.reading import expand_short_forms
+from vit_vs_cnn.config.schema import Budget, Data, Execution, Executor, ModelConfig, Protocol, Tuning
 from vit_vs_cnn.config.search_space import check_space
 from vit_vs_cnn.config.trainer import decisive, read_trainer
 from vit_vs_cnn.data.options import Augmentation
@@ -25,12 +25,12 @@ from vit_vs_cnn.typed_values import Setting, check, list_settings, refuse_unknow
 
 @dataclass(frozen=True)
 class Experiment:
-    """Grid of runs: contenders x training sizes x budgets x seeds.
+    """Grid of runs: models x training sizes x budgets x seeds.
 
     Args:
         name: Name of the folder of results.
-        protocol: Conditions that are the same for all contenders.
-        contenders: Contenders, by name.
+        protocol: Conditions that are the same for all models.
+        models: Models, by name.
         output: Folder that contains the folder of results.
         data: Source of the images.
         trainer: Any argument of lightning.Trainer: precision, devices, strategy, gradient_clip_val, logger, ...
@@ -45,7 +45,7 @@ class Experiment:
 
     name: str
     protocol: Protocol
-    contenders: dict[str, Contender]
+    models: dict[str, ModelConfig]
     output: str = "runs"
     data: Data = field(default_factory=Data)
     trainer: dict[str, Any] = field(default_factory=dict)
@@ -72,33 +72,33 @@ class Experiment:
     @property
     def searches_recipes(self) -> bool:
         """True if recipes are or were searched for on the images of this experiment."""
-        blocks = [plain_values(contender) for contender in self.contenders.values()]
+        blocks = [plain_values(model) for model in self.models.values()]
         overs = [over for block in blocks for over in (block, *block["by_size"].values())]
         return self.tuning.trials is not None or any((over.get("recipe") or {}).get("search") for over in overs)
 
-    def recipe(self, contender: str, train_size: int, budget: Budget | None = None) -> Contender:
-        """Contender with its settings for a training size and a budget."""
+    def recipe(self, model: str, train_size: int, budget: Budget | None = None) -> ModelConfig:
+        """Model with its settings for a training size and a budget."""
         budget = budget or self.protocol.budget.largest
-        recipe = self.contenders[contender]
+        recipe = self.models[model]
         unnamed = {} if train_size in self.protocol.train_sizes else recipe.by_size.get("all", {})
         of_size = recipe.by_size.get(str(train_size), unnamed)
         for over in (of_size, recipe.by_budget.get(str(budget.amounts[0]), {})):
             if over:
-                recipe = overrides.apply_overrides(recipe, over, location=f"contenders.{contender}")
+                recipe = overrides.apply_overrides(recipe, over, location=f"models.{model}")
         return recipe
 
     def select_budget(self, budget: Budget) -> "Experiment":
         """Experiment with only one of its budgets."""
-        contenders = {
+        models = {
             name: dataclasses.replace(
-                contender, by_budget={k: v for k, v in contender.by_budget.items() if k == str(budget.amounts[0])}
+                model, by_budget={k: v for k, v in model.by_budget.items() if k == str(budget.amounts[0])}
             )
-            for name, contender in self.contenders.items()
+            for name, model in self.models.items()
         }
         protocol = dataclasses.replace(self.protocol, budget=budget)
-        return dataclasses.replace(self, protocol=protocol, contenders=contenders)
+        return dataclasses.replace(self, protocol=protocol, models=models)
 
-    def augmentation(self, recipe: Contender) -> Augmentation:
+    def augmentation(self, recipe: ModelConfig) -> Augmentation:
         return recipe.augmentation or self.data.augmentation
 
     def to_dict(self) -> dict[str, Any]:
@@ -107,7 +107,7 @@ class Experiment:
 
     def run_settings(
         self,
-        contender: str,
+        model: str,
         train_size: int,
         seed: int,
         *,
@@ -126,7 +126,7 @@ class Experiment:
             weights: hash of the pretrained weights, and the input that they need.
         """
         budget = budget or self.protocol.budget.largest
-        recipe = self.recipe(contender, train_size, budget)
+        recipe = self.recipe(model, train_size, budget)
         settings = plain_values(dataclasses.replace(recipe, augmentation=self.augmentation(recipe)))
         has_callbacks = "callbacks" in decisive(self.trainer)
         # The source of a recipe changes no result, weights are named by their hash, and overrides are applied.
@@ -140,7 +140,7 @@ class Experiment:
             "batch_size": self.protocol.batch_size,
             "threads": self.protocol.threads,
             "scored_on": self.protocol.scored_on,
-            "contender": settings,
+            "model": settings,
             "world_size": world_size,
             "trainer": decisive(self.trainer),
             # A callback may act on validation metrics.
@@ -151,8 +151,8 @@ class Experiment:
         }
 
     def in_order(self) -> list[str]:
-        """Contenders, each after the one that it starts from."""
-        starts = {name: contender.starts_from for name, contender in self.contenders.items()}
+        """Models, each after the one that it starts from."""
+        starts = {name: model.starts_from for name, model in self.models.items()}
         before = {name: [] if start is None else [start] for name, start in starts.items()}
         return list(TopologicalSorter(before).static_order())
 
@@ -168,58 +168,56 @@ def experiment_from_dict(values: Mapping[str, Any], *, trusted: bool = True) -> 
     """
     check_plain(values, location="")
     refuse_unknown(values, settings_of_a_config(), location="")
-    blocks = {name: value for name, value in expand_executor_name(values).items() if value is not None}
-    all_contenders, trainer = blocks.pop("contenders", None), blocks.pop("trainer", {})
-    settings = check(Experiment, blocks, location="", skip=("contenders", "trainer", "trusted"))
+    blocks = {name: value for name, value in expand_short_forms(values).items() if value is not None}
+    all_models, trainer = blocks.pop("models", None), blocks.pop("trainer", {})
+    settings = check(Experiment, blocks, location="", skip=("models", "trainer", "trusted"))
     protocol = settings.pop("protocol")
     data = blocks.get("data")
     shares_augmentation = isinstance(data, Mapping) and data.get("augmentation") is not None
-    contenders = _contenders(all_contenders, protocol, shares_augmentation=shares_augmentation)
-    protocol = protocol.drop_contenders({name for name, block in all_contenders.items() if block is None})
-    if wrong := [name for name in itertools.chain(*(protocol.pairs or [])) if name not in contenders]:
-        raise InputError(f"protocol.pairs: {wrong[0]!r} is not one of {', '.join(contenders)}")
-    check_space(settings.get("tuning", Tuning()).space, list(contenders.values()))
+    models = _models(all_models, protocol, shares_augmentation=shares_augmentation)
+    protocol = protocol.drop_models({name for name, block in all_models.items() if block is None})
+    if wrong := [name for name in itertools.chain(*(protocol.pairs or [])) if name not in models]:
+        raise InputError(f"protocol.pairs: {wrong[0]!r} is not one of {', '.join(models)}")
+    check_space(settings.get("tuning", Tuning()).space, list(models.values()))
     callbacks = settings.get("execution", Execution()).passive_callbacks
     trainer = read_trainer(trainer, callbacks, trusted=trusted)
-    return Experiment(protocol=protocol, contenders=contenders, trainer=trainer, trusted=trusted, **settings)
+    return Experiment(protocol=protocol, models=models, trainer=trainer, trusted=trusted, **settings)
 
 
-def _contenders(value: Any, protocol: Protocol, *, shares_augmentation: bool) -> dict[str, Contender]:
+def _models(value: Any, protocol: Protocol, *, shares_augmentation: bool) -> dict[str, ModelConfig]:
     if isinstance(value, Mapping):  # null leaves one out
-        value = {name: contender for name, contender in value.items() if contender is not None}
+        value = {name: model for name, model in value.items() if model is not None}
     if not isinstance(value, Mapping) or not value:
-        raise InputError("contenders: expected at least one, as `name: {model: {name: vit_nano}}`")
+        raise InputError("models: expected at least one, as `name: vit_nano`")
     for name in value:
         if not isinstance(name, str) or not _is_file_name(name) or "." in name:
             raise InputError(
-                f"contenders.{name}: expected a contender's name of letters, digits, _ and -, which does not begin "
+                f"models.{name}: expected a model's name of letters, digits, _ and -, which does not begin "
                 "with -; a dot separates the levels of a setting"
             )
-    contenders = {
-        name: overrides.read_contender(
-            contender, protocol, shares_augmentation=shares_augmentation, location=f"contenders.{name}"
-        )
-        for name, contender in value.items()
+    models = {
+        name: overrides.read_model(model, protocol, shares_augmentation=shares_augmentation, location=f"models.{name}")
+        for name, model in value.items()
     }
-    _check_starts(contenders)
-    return contenders
+    _check_starts(models)
+    return models
 
 
-def _check_starts(contenders: Mapping[str, Contender]) -> None:
-    """Raise InputError if a start is not a contender, or if contenders start in a circle."""
-    starts = {name: contender.starts_from for name, contender in contenders.items()}
+def _check_starts(models: Mapping[str, ModelConfig]) -> None:
+    """Raise InputError if a start is not a model, or if models start in a circle."""
+    starts = {name: model.starts_from for name, model in models.items()}
     for name, start in starts.items():
-        if start is not None and start not in contenders:
-            others = ", ".join(other for other in contenders if other != name)
+        if start is not None and start not in models:
+            others = ", ".join(other for other in models if other != name)
             raise InputError(
-                f"contenders.{name}.starts_from: {start!r} is not another contender ({others}); for other trained "
-                f"networks use contenders.{name}.weights.cell"
+                f"models.{name}.starts_from: {start!r} is not another model ({others}); for other trained "
+                f"networks use models.{name}.weights"
             )
     try:
         TopologicalSorter({name: [start] for name, start in starts.items()}).prepare()
     except CycleError as error:
         circle = " starts from ".join(reversed(error.args[1]))
-        raise InputError(f"contenders: {circle}: none of them can be trained first") from error
+        raise InputError(f"models: {circle}: none of them can be trained first") from error
 
 
 def _is_file_name(name: str) -> bool:
@@ -241,7 +239,7 @@ def read_config(path: Path) -> dict[str, Any]:
     values = read_yaml(text, location=f"config {path}")
     if not isinstance(values, dict):
         raise InputError(f"config {path}: expected settings as `name: value`, got {type(values).__name__}")
-    return expand_executor_name(values)
+    return expand_short_forms(values)
 
 
 def find_config(name: str | os.PathLike[str] = "quickstart") -> Path:
@@ -268,7 +266,7 @@ def settings_of_a_config() -> dict[str, Setting]:
 
 @cache
 def dotted_settings() -> dict[str, Setting]:
-    """All settings by dotted name, except settings of Lightning's Trainer. ``NAME`` is the name of a contender."""
+    """All settings by dotted name, except settings of Lightning's Trainer. ``NAME`` is the name of a model."""
     blocks = settings_of_a_config()
-    del blocks["contenders"], blocks["trainer"]
-    return dict([*walk(blocks), *walk(list_settings(Contender), "contenders.NAME.")])
+    del blocks["models"], blocks["trainer"]
+    return dict([*walk(blocks), *walk(list_settings(ModelConfig), "models.NAME.")])

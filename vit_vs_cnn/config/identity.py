@@ -12,14 +12,12 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from vit_vs_cnn.config.schema import Budget, Contender, Data, Protocol
+from vit_vs_cnn.config.schema import Budget, Data, ModelConfig, Protocol
 from vit_vs_cnn.data.options import Augmentation
-from vit_vs_cnn.models.presets import PRESETS
+from vit_vs_cnn.models.presets import ATTENTION_PREFIX, PERMUTE_OPTIONS, PRESETS, RESIZE_OPTIONS
 
 #: To be raised when a default changes, as runs that rely on the default then give other results.
 IDENTITY_VERSION = 1
-#: Settings that were renamed: dotted name today, and the last part of the name that the identity keeps.
-FORMER_NAMES: Mapping[str, str] = {"contender.finetune": "tune"}
 #: Values of trainer settings that change nothing.
 TRAINER_DEFAULTS = {
     "precision": "32-true",
@@ -33,26 +31,24 @@ TRAINER_DEFAULTS = {
 def run_identity(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings that can change the result of a run, without those equal to their defaults.
 
-    Runs with equal identities are one run.
+    Runs with equal identities are one run. An option of a model that is a pair of equal numbers, such as a patch size,
+    is one number.
     """
-    defaults = defaults_of_model(str(settings["contender"]["model"].get("name")))
-    return {**_without_defaults(settings, defaults, ""), "version": IDENTITY_VERSION}
-
-
-def current_name(name: str) -> str:
-    """The dotted name that a setting of an identity has today."""
-    for current, former in FORMER_NAMES.items():
-        recorded = f"{current.rpartition('.')[0]}.{former}"
-        if name == recorded or name.startswith(f"{recorded}."):
-            return current + name.removeprefix(recorded)
-    return name
+    model = dict(settings["model"])
+    model["options"] = {name: _single_number(value) for name, value in model["options"].items()}
+    settings = {**settings, "model": model}
+    defaults = defaults_of_model(str(model.get("name")))
+    if settings["weights"] is not None:  # these name the size, interpolation and crop where options do not
+        options = {name: value for name, value in defaults["model"]["options"].items() if name not in RESIZE_OPTIONS}
+        defaults = defaults | {"model": defaults["model"] | {"options": options}}
+    return {**_without_defaults(settings, defaults), "version": IDENTITY_VERSION}
 
 
 @functools.cache
 def defaults_of_model(name: str) -> dict[str, Any]:
     """``default_settings`` with the options of a model; not to be changed."""
     defaults = default_settings()
-    return defaults | {"contender": defaults["contender"] | {"model": default_options(name)}}
+    return defaults | {"model": defaults["model"] | {"options": default_options(name)}}
 
 
 def hash_settings(values: Mapping[str, Any]) -> str:
@@ -62,26 +58,36 @@ def hash_settings(values: Mapping[str, Any]) -> str:
 
 def default_settings() -> dict[str, Any]:
     """Settings that are left out of the identity of a run where they have these values."""
-    data, protocol, contender = Data(), plain_values(Protocol(Budget(steps=1))), plain_values(Contender({"name": ""}))
-    del contender["recipe"]  # where the settings came from
+    data, protocol, model = Data(), plain_values(Protocol(Budget(steps=1))), plain_values(ModelConfig(name=""))
+    del model["recipe"]  # where the settings came from
     return {
         "data": {"validation_fraction": data.validation_fraction},
         "budget": {"steps": None, "epochs": None, "flops": None},
         "threads": protocol["threads"],
         "world_size": 1,
-        "contender": contender | {"augmentation": plain_values(Augmentation())},
+        "model": model | {"augmentation": plain_values(Augmentation())},
         "trainer": dict(TRAINER_DEFAULTS),
         **dict.fromkeys(("validation_interval", "limit_val_batches", "starts_from", "weights")),
     }
 
 
-def default_options(model: str) -> Mapping[str, Any]:
-    """Default options of a preset of this package; empty for other models."""
-    if model not in PRESETS:
-        return {}
-    parameters = inspect.signature(PRESETS[model].constructor).parameters.values()
-    values = {parameter.name: parameter.default for parameter in parameters if parameter.default is not parameter.empty}
-    return values | dict(PRESETS[model].arguments)
+def default_options(model: str) -> dict[str, Any]:
+    """Default options of a model: those of any model, and those of a preset or of its network of attention."""
+    preset = PRESETS.get(model.removeprefix(ATTENTION_PREFIX))
+    if preset is None:
+        return {**RESIZE_OPTIONS, **PERMUTE_OPTIONS}
+    constructors = [preset.constructor]
+    if model.startswith(ATTENTION_PREFIX):
+        from vit_vs_cnn.models.attention_network import AttentionNetwork
+
+        constructors.append(AttentionNetwork)
+    defaults = {
+        parameter.name: parameter.default
+        for constructor in constructors
+        for parameter in inspect.signature(constructor).parameters.values()
+        if parameter.default is not parameter.empty
+    }
+    return {**RESIZE_OPTIONS, **PERMUTE_OPTIONS, **defaults, **preset.arguments}
 
 
 def plain_values(block: Any) -> dict[str, Any]:
@@ -89,16 +95,21 @@ def plain_values(block: Any) -> dict[str, Any]:
     return json.loads(json.dumps(dataclasses.asdict(block), default=str))
 
 
-def _without_defaults(values: Mapping[str, Any], defaults: Mapping[str, Any], place: str) -> dict[str, Any]:
+def _single_number(value: Any) -> Any:
+    is_square = isinstance(value, list | tuple) and len(value) == 2 and value[0] == value[1]
+    return value[0] if is_square and isinstance(value[0], int | float) else value
+
+
+def _without_defaults(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
     selected = {}
     for name, value in values.items():
-        key, inner = FORMER_NAMES.get(f"{place}{name}", name), defaults.get(name)
+        inner = defaults.get(name)
         if name in defaults and _as_text(value) == _as_text(inner):
             continue
         if not (isinstance(value, Mapping) and isinstance(inner, Mapping)):
-            selected[key] = _canonical(value)
-        elif inside := _without_defaults(value, inner, f"{place}{name}."):
-            selected[key] = inside
+            selected[name] = _canonical(value)
+        elif inside := _without_defaults(value, inner):
+            selected[name] = inside
     return selected
 
 

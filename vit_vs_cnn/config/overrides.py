@@ -1,81 +1,71 @@
-"""Contenders read from a config, with settings that differ at a training size or with a budget."""
+"""Models read from a config, with settings that differ at a training size or with a budget."""
 
 import copy
 import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from vit_vs_cnn.config.reading import merge, override
+from vit_vs_cnn.config.reading import expand_model, merge, override
 from vit_vs_cnn.config.recipes import fill_in_recommended
-from vit_vs_cnn.config.schema import Contender, Finetuning, Protocol
+from vit_vs_cnn.config.schema import ModelConfig, Protocol
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.typed_values import build
 
-#: Settings of a contender that are the same at all sizes and with all budgets.
+#: Settings of a model that are the same at all sizes and with all budgets.
 SHARED_SETTINGS = ("by_size", "by_budget", "starts_from", "weights")
 #: Settings that are read after the others.
 _OVERRIDES = ("by_size", "by_budget")
 
 
-def read_contender(values: Any, protocol: Protocol, *, shares_augmentation: bool, location: str) -> Contender:
-    """Read and check a contender, the settings of single sizes and budgets included.
+def read_model(values: Any, protocol: Protocol, *, shares_augmentation: bool, location: str) -> ModelConfig:
+    """Read and check a model, the settings of single sizes and budgets included.
 
     Settings that it leaves out are filled in from the recommended recipe.
 
     Arguments:
-        shares_augmentation: True if the config has an augmentation for all contenders, which replaces the
+        shares_augmentation: True if the config has an augmentation for all models, which replaces the
             augmentation of recommended recipes.
 
     Raises:
         InputError: a value that is not allowed, with its place (after ``location``) and the rule.
     """
     if not isinstance(values, Mapping):
-        return build(Contender, values, location=location)
+        return build(ModelConfig, values, location=location)
     plain = {key: value for key, value in values.items() if key not in _OVERRIDES}
     full = fill_in_recommended(
-        _with_full_finetuning(plain, location),
+        expand_model(plain, location=location),
         batch_size=protocol.batch_size,
         shares_augmentation=shares_augmentation,
         location=f"{location}.recipe",
     )
-    contender = build(Contender, full, location=location)
+    model = build(ModelConfig, full, location=location)
     allowed = {"by_size": protocol.train_sizes, "by_budget": protocol.budget.amounts}
     over = {
-        name: _read_overrides(values.get(name), contender, keys, location=f"{location}.{name}")
+        name: _read_overrides(values.get(name), model, keys, location=f"{location}.{name}")
         for name, keys in allowed.items()
     }
-    return dataclasses.replace(contender, **over)
+    return dataclasses.replace(model, **over)
 
 
-def _with_full_finetuning(values: Mapping[str, Any], location: str) -> dict[str, Any]:
-    """Values with ``finetune: head`` written as ``finetune: {head: true}``, and ``finetune: full`` as its defaults."""
-    short = values.get("finetune")
-    if not isinstance(short, str):
-        return dict(values)
-    if short not in ("full", "head"):
-        raise InputError(f"{location}.finetune: expected full, head, or a mapping such as {{last: 2}}, got {short!r}")
-    return {**values, "finetune": dataclasses.asdict(Finetuning(head=short == "head"))}
-
-
-def apply_overrides(contender: Contender, over: Any, *, location: str) -> Contender:
-    """Contender updated by other values, level by level.
+def apply_overrides(model: ModelConfig, over: Any, *, location: str) -> ModelConfig:
+    """Model updated by other values, level by level.
 
     Raises:
         InputError: a value that is not allowed, or a setting that cannot differ between sizes or budgets.
     """
     if not isinstance(over, Mapping):
-        raise InputError(f"{location}: expected settings of the contender as `name: value`, got {over!r}")
+        raise InputError(f"{location}: expected settings of the model as `name: value`, got {over!r}")
     if wrong := [key for key in over if key in SHARED_SETTINGS]:
-        raise InputError(f"{location}.{wrong[0]}: a contender has this for all sizes and budgets alike")
-    values = dataclasses.asdict(contender)
-    merge(values, _with_full_finetuning(over, location))
-    selected = {name: getattr(contender, name) for name in _OVERRIDES}
-    built = build(Contender, {k: v for k, v in values.items() if k not in selected}, location=location)
+        raise InputError(f"{location}.{wrong[0]}: a model has this for all sizes and budgets alike")
+    values = dataclasses.asdict(model)
+    merge(values, expand_model(over, location=location))
+    selected = {name: getattr(model, name) for name in _OVERRIDES}
+    built = build(ModelConfig, {k: v for k, v in values.items() if k not in selected}, location=location)
     return dataclasses.replace(built, **selected)
 
 
-def apply_values(contender: Contender, chosen: Mapping[str, Any], *, location: str) -> Contender:
-    """Contender updated by values with dotted names, such as ``{"optimizer.lr": 0.01}``.
+def apply_values(model: ModelConfig, chosen: Mapping[str, Any], *, location: str) -> ModelConfig:
+    """Model updated by values with dotted names, such as ``{"optimizer.lr": 0.01}``.
 
     Raises:
         InputError: a value that is not allowed.
@@ -83,11 +73,11 @@ def apply_values(contender: Contender, chosen: Mapping[str, Any], *, location: s
     values: dict[str, Any] = {}
     for name, value in chosen.items():
         override(values, name, copy.deepcopy(value))
-    return apply_overrides(contender, values, location=location)
+    return apply_overrides(model, values, location=location)
 
 
 def _read_overrides(
-    values: Any, contender: Contender, allowed: Sequence[int | float | str], *, location: str
+    values: Any, model: ModelConfig, allowed: Sequence[int | float | str], *, location: str
 ) -> dict[str, Any]:
     """Checked settings of single training sizes or budgets, with keys as texts, as in JSON."""
     if values is not None and not isinstance(values, Mapping):
@@ -101,6 +91,6 @@ def _read_overrides(
             raise InputError(f"{location}: {key} is not one of protocol.{setting} ({options})")
         if name in by_key:
             raise InputError(f"{location}: {name} is named twice, as a number and as a text; name it once")
-        apply_overrides(contender, over, location=f"{location}.{key}")
+        apply_overrides(model, over, location=f"{location}.{key}")
         by_key[name] = copy.deepcopy(over)
     return by_key

@@ -5,13 +5,18 @@ import difflib
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.models.presets import TIMM_PREFIX
 from vit_vs_cnn.typed_values import convert, describe_type, is_plain, item_type, shorten, union_args
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser
+
+#: Suffixes of files of weights.
+WEIGHT_FILES = (".safetensors", ".pth", ".pt", ".bin", ".ckpt")
 
 
 @contextmanager
@@ -86,33 +91,56 @@ def _subclass_names(base: type) -> Iterator[str]:
         yield from _subclass_names(subclass)
 
 
-def merge(values: dict[str, Any], over: Mapping[str, Any]) -> None:
-    """Update a config by another one, level by level, in place; lists and single values are replaced."""
+#: Sources of pretrained weights, of which a model has one, and units of a budget.
+_SOURCES, _UNITS = ("run", "file", "hub"), ("steps", "epochs", "flops")
+#: Settings of a model that stay when its name changes. Weights stay if they are downloaded by the name.
+_SETTINGS_OF_ANY_MODEL = ("finetune", "starts_from")
+
+
+def merge(values: dict[Any, Any], over: Mapping[Any, Any], place: tuple[str, ...] = ()) -> None:
+    """Update settings by others, level by level, in place; lists and single values are replaced.
+
+    Where ``over`` names another model, class, optimizer, unit of a budget or source of weights, the settings of the
+    old one are removed.
+
+    Arguments:
+        place: path of the settings in their config.
+    """
+    for name in _outdated_settings(values, over, place):
+        del values[name]
     for name, value in over.items():
-        key = _key_of(values, name)
-        if isinstance(value, Mapping) and isinstance(values.get(key), dict) and key != "budget":
-            merge(values[key], value)
+        key, inner = _key_of(values, name), (*place, str(name))
+        if isinstance(value, Mapping) and isinstance(values.get(key), dict):
+            merge(values[key], value, inner)
         else:
             values[key] = value
 
 
-def override(values: dict[str, Any], key: str, value: Any) -> None:
-    """Set ``values["a"]["b"] = value`` for the key ``a.b``, with all missing levels.
+def _outdated_settings(values: Mapping[Any, Any], over: Mapping[Any, Any], place: tuple[str, ...]) -> list[Any]:
+    """Settings that describe a kind which is replaced."""
+    block = place[-1] if place else ""
+    if block == "budget":
+        return [name for name in values if name in _UNITS and {*over} & {*_UNITS}]
+    if block == "weights":
+        is_replaced = any(over.get(name) for name in _SOURCES)
+        return [name for name in values if name in (*_SOURCES, "model") and is_replaced]
+    is_model = len(place) == 2 and place[0] == "models"
+    names = ("name", "class_path") if is_model else ("name",) if block == "optimizer" else ("class_path",)
+    old = [values[name] for name in names if values.get(name) is not None]
+    new = [over[name] for name in names if over.get(name) is not None]
+    if not old or not new or old == new:
+        return []
+    weights = values.get("weights")
+    stays = _SETTINGS_OF_ANY_MODEL if is_model else ()
+    stays += ("weights",) if is_model and isinstance(weights, Mapping) and weights.get("hub") else ()
+    return [name for name in values if name not in stays]
 
-    A scalar in place of a level is replaced. A budget has one unit, so a new unit removes the others. A single value of
-    ``executor`` is its name.
-    """
-    short = key == "executor" and not isinstance(value, Mapping)
-    *levels, last = ["executor", "name"] if short else _levels_of(key)
-    here = values
-    for name in levels:
-        level = _key_of(here, name)
-        if not isinstance(here.get(level), dict):
-            here[level] = {}
-        here = here[level]
-    if levels and levels[-1] == "budget":
-        here.clear()
-    here[_key_of(here, last)] = value
+
+def override(values: dict[str, Any], key: str, value: Any) -> None:
+    """Update settings by one with a dotted name: ``a.b`` sets ``values["a"]["b"]``, with all missing levels."""
+    for name in reversed(_levels_of(key)):
+        value = {name: value}
+    merge(values, expand_short_forms(value))
 
 
 def _levels_of(key: str) -> list[str]:
@@ -125,7 +153,53 @@ def _key_of(values: Mapping[Any, Any], name: Any) -> Any:
     return name if name in values else next((key for key in values if str(key) == str(name)), name)
 
 
-def expand_executor_name(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Values with ``executor: ray`` written as ``executor: {name: ray}``."""
-    short = values.get("executor")
-    return {**values, "executor": {"name": short}} if isinstance(short, str) else dict(values)
+def expand_short_forms(values: Mapping[str, Any]) -> dict[str, Any]:
+    """A config with its short forms written out, such as ``executor: ray`` and ``models: {vit: vit_nano}``.
+
+    Raises:
+        InputError: a setting of an earlier version, with its name today.
+    """
+    expanded = dict(values)
+    if "contenders" in expanded:
+        raise InputError("contenders: this setting is called models now, and each model has name and options directly")
+    if isinstance(expanded.get("executor"), str):
+        expanded["executor"] = {"name": expanded["executor"]}
+    if isinstance(expanded.get("models"), Mapping):
+        expanded["models"] = {
+            name: expand_model(model, location=f"models.{name}") for name, model in expanded["models"].items()
+        }
+    return expanded
+
+
+def expand_model(value: Any, *, location: str) -> Any:
+    """Settings of a model with their short forms written out.
+
+    These are ``NAME``, ``timm/NAME=FILE``, ``weights: hub``, ``weights: PATH``, ``finetune: head`` and ``full``.
+
+    Raises:
+        InputError: another text, or a setting of an earlier version.
+    """
+    if isinstance(value, str):
+        value = {"name": value, "weights": None}
+    if not isinstance(value, Mapping):
+        return value
+    expanded = dict(value)
+    name = expanded.get("name")
+    if isinstance(name, str) and name.startswith(TIMM_PREFIX) and "=" in name:
+        expanded["name"], _, file = name.partition("=")
+        expanded["weights"] = {"file": file}
+    if "model" in expanded:
+        raise InputError(f"{location}.model: write name and options of a model directly in {location}")
+    weights, finetune = expanded.get("weights"), expanded.get("finetune")
+    if isinstance(weights, str):
+        is_file = Path(weights).suffix in WEIGHT_FILES
+        expanded["weights"] = {"hub": True} if weights == "hub" else {"file" if is_file else "run": weights}
+    if isinstance(weights, Mapping) and "cell" in weights:
+        raise InputError(f"{location}.weights.cell: this setting is called weights.run now")
+    if isinstance(finetune, str):
+        if finetune not in ("full", "head"):
+            raise InputError(
+                f"{location}.finetune: expected full, head, or a mapping such as {{last: 2}}, got {finetune!r}"
+            )
+        expanded["finetune"] = {"head": finetune == "head", "last": None}
+    return expanded

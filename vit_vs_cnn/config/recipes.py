@@ -10,12 +10,12 @@ from typing import Any, Literal
 
 from vit_vs_cnn.config.identity import hash_settings, plain_values
 from vit_vs_cnn.config.reading import merge
-from vit_vs_cnn.config.schema import Contender, RecipeSource, TuningProvenance
+from vit_vs_cnn.config.schema import ModelConfig, RecipeSource, TuningProvenance
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.strict_yaml import read_yaml
 from vit_vs_cnn.typed_values import build
 
-#: Settings of a contender that make up its recipe. A recommended recipe may also set options of the model, such as
+#: Settings of a model that make up its recipe. A recommended recipe may also set options of the model, such as
 #: ``zero_init_residual``.
 RECIPE_SETTINGS = ("optimizer", "schedule", "label_smoothing", "ema_half_life", "augmentation", "finetune")
 _RECIPES_FILE = Path(__file__).with_name("recipes.yaml")
@@ -70,9 +70,9 @@ def recommended_recipes() -> tuple[RecommendedRecipe, ...]:
 
 
 def find_recipe(model: Mapping[str, Any], *, is_pretrained: bool) -> RecommendedRecipe:
-    """The recommended recipe of a ``model`` block. The name of a custom class decides between the fallbacks."""
+    """The recommended recipe of a model's settings. The name of a custom class decides between the fallbacks."""
     start = "pretrained" if is_pretrained else "scratch"
-    is_custom = "class_path" in model
+    is_custom = model.get("class_path") is not None
     name = str(model["class_path"]).rpartition(".")[2].lower() if is_custom else str(model.get("name")).lower()
     entries = (
         entry for entry in recommended_recipes() if entry.start == start and (entry.is_fallback or not is_custom)
@@ -83,7 +83,7 @@ def find_recipe(model: Mapping[str, Any], *, is_pretrained: bool) -> Recommended
 def fill_in_recommended(
     values: Mapping[str, Any], *, batch_size: int, shares_augmentation: bool, location: str
 ) -> dict[str, Any]:
-    """Settings of a contender; what it leaves out is taken from its recommended recipe.
+    """Settings of a model; what it leaves out is taken from its recommended recipe.
 
     If it sets ``optimizer.name``, nothing is taken from there. With ``shares_augmentation``, the augmentation of the
     config replaces the recommended one.
@@ -101,41 +101,42 @@ def fill_in_recommended(
             f"{location}: expected default or none, got {recipe_name!r}; a recipe cannot be chosen by its name"
         )
     filled["recipe"] = {"name": "none"}
-    model, optimizer, finetune = (filled.get(name) or {} for name in ("model", "optimizer", "finetune"))
-    are_blocks = isinstance(model, Mapping) and isinstance(optimizer, Mapping) and isinstance(finetune, Mapping)
-    if recipe_name == "none" or not are_blocks or not model or "name" in optimizer or finetune.get("head") is True:
+    blocks = [filled.get(name) or {} for name in ("options", "optimizer", "finetune")]
+    are_blocks, (options, optimizer, finetune) = all(isinstance(block, Mapping) for block in blocks), blocks
+    has_kind = filled.get("name") is not None or filled.get("class_path") is not None
+    if recipe_name == "none" or not are_blocks or not has_kind or "name" in optimizer or finetune.get("head") is True:
         return filled
     is_pretrained = filled.get("weights") is not None or filled.get("starts_from") is not None
-    recipe = find_recipe(model, is_pretrained=is_pretrained)
+    recipe = find_recipe(filled, is_pretrained=is_pretrained)
     settings = recipe.scale_settings(batch_size)
     if shares_augmentation or "augmentation" in filled:
         settings.pop("augmentation", None)
     by_hand = {name for name in RECIPE_SETTINGS if name != "finetune" and name in values}
-    by_hand |= settings.get("model", {}).keys() & model.keys()
+    by_hand |= settings.get("options", {}).keys() & options.keys()
     merge(settings, filled)
     settings["recipe"] = {"name": recipe.name}
     if not by_hand:
-        contender = build(Contender, settings, location=location.removesuffix(".recipe"))
+        model = build(ModelConfig, settings, location=location.removesuffix(".recipe"))
         source = RecipeSource.FALLBACK if recipe.is_fallback else RecipeSource.RECOMMENDED
-        settings["recipe"] |= {"source": source, "settings": recipe_hash(contender)}
+        settings["recipe"] |= {"source": source, "settings": recipe_hash(model)}
     return settings
 
 
-def recipe_hash(contender: Contender) -> str:
-    """Hash of the recipe settings of a contender, ten hex digits. Options of the model do not change it."""
-    values = plain_values(contender)
+def recipe_hash(model: ModelConfig) -> str:
+    """Hash of the recipe settings of a model, ten hex digits. Options of the model do not change it."""
+    values = plain_values(model)
     return hash_settings({name: values[name] for name in RECIPE_SETTINGS})
 
 
-def recipe_source(contender: Contender) -> RecipeSource | None:
-    """Origin of the recipe of a contender; None for a linear probe, which has no recipe."""
-    if contender.finetune.head:
+def recipe_source(model: ModelConfig) -> RecipeSource | None:
+    """Origin of the recipe of a model; None for a linear probe, which has no recipe."""
+    if model.finetune.head:
         return None
-    recipe = contender.recipe
-    is_unchanged = recipe.source is not None and recipe.settings == recipe_hash(contender)
+    recipe = model.recipe
+    is_unchanged = recipe.source is not None and recipe.settings == recipe_hash(model)
     return recipe.source if is_unchanged else RecipeSource.GIVEN
 
 
-def recipe_search(contender: Contender) -> TuningProvenance | None:
-    """The search that the recipe of a contender came from; None if it was not searched for."""
-    return contender.recipe.search if recipe_source(contender) is RecipeSource.SEARCHED else None
+def recipe_search(model: ModelConfig) -> TuningProvenance | None:
+    """The search that the recipe of a model came from; None if it was not searched for."""
+    return model.recipe.search if recipe_source(model) is RecipeSource.SEARCHED else None

@@ -1,5 +1,6 @@
-"""Blocks of a config: images, protocol, contenders, execution and tuning."""
+"""Blocks of a config: images, protocol, models, execution and tuning."""
 
+import copy
 import dataclasses
 import math
 from collections.abc import Collection, Mapping
@@ -27,14 +28,14 @@ MAX_BATCH_SIZE, MAX_TRIALS, MAX_SPLITS, MAX_THREADS, MAX_STEPS = 2**20, 10_000, 
 
 @dataclass(frozen=True)
 class Data:
-    """Source of the images, and their changes that all contenders share.
+    """Source of the images, and their changes that all models share.
 
     Args:
         source: synthetic, cifar10, cifar100, folder, table, or {class_path, init_args} of a custom
             class. given: images given in Python with data=.
         root: Folder of the data set or of your images, or your table; not for synthetic images.
         validation_fraction: Share of a training size that is held out for validation. It counts as part of that size.
-        augmentation: Augmentation of all contenders without their own.
+        augmentation: Augmentation of all models without their own.
         synthetic: Settings of synthetic images.
         cifar: Settings of cifar10 and cifar100.
         folder: Settings of a folder of images.
@@ -169,20 +170,20 @@ class Budget:
 
 @dataclass(frozen=True)
 class Protocol:
-    """Conditions that are the same for every contender: sizes, seeds, budget and batches.
+    """Conditions that are the same for every model: sizes, seeds, budget and batches.
 
     Args:
         budget: Length of every run.
-        train_sizes: Labelled images that a contender may use, validation images included; "all" for all there are.
-        seeds: One run of every contender and size for each seed. The seed selects the subset, so contenders are paired.
+        train_sizes: Labelled images that a model may use, validation images included; "all" for all there are.
+        seeds: One run of every model and size for each seed. The seed selects the subset, so models are paired.
         batch_size: Images of one optimizer step, over all devices.
         threads: Threads of PyTorch in every run. They decide how sums are rounded: with the same number a run gives the
             same weights on every machine.
         scored_on: test, or validation while recipes are being chosen; the test images are then not used.
-        pairs: Contenders that are compared with each other, as [[vit, resnet], ...]; null for all pairs. With
+        pairs: Models that are compared with each other, as [[vit, resnet], ...]; null for all pairs. With
             fewer pairs, p-values are adjusted for fewer comparisons. The first pair (by default of the first two
-            contenders) at the largest training size is the primary comparison. It is fixed before the first analysis.
-        equivalence_margin: Largest difference of two equivalent contenders, in percentage points of accuracy.
+            models) at the largest training size is the primary comparison. It is fixed before the first analysis.
+        equivalence_margin: Largest difference of two equivalent models, in percentage points of accuracy.
     """
 
     budget: Budget
@@ -194,8 +195,8 @@ class Protocol:
     pairs: list[list[str]] | None = None
     equivalence_margin: float = 1.0
 
-    def drop_contenders(self, names: Collection[str]) -> "Protocol":
-        """Protocol without the pairs that contain one of these contenders.
+    def drop_models(self, names: Collection[str]) -> "Protocol":
+        """Protocol without the pairs that contain one of these models.
 
         Raises:
             InputError: every pair contains one of them.
@@ -227,40 +228,41 @@ class Protocol:
         if self.pairs is not None and (
             not self.pairs or not all(len({*pair}) == len(pair) == 2 for pair in self.pairs)
         ):
-            raise InputError(f"pairs must each name two contenders, got {self.pairs}")
+            raise InputError(f"pairs must each name two models, got {self.pairs}")
 
 
 @dataclass(frozen=True)
 class Weights:
-    """Pretrained weights of a contender, all but its head; exactly one of cell, file, hub.
+    """Pretrained weights of a model, all but its head; exactly one of run, file, hub. `weights: hub` and
+    `weights: PATH` are short for {hub: true} and {run: PATH} or {file: PATH}.
 
-    Images are normalized as for the training of the weights, and resized to their input size. With model.input_size:
-    data they keep their size, and the network is built for that.
+    Images are normalized as for the training of the weights, and resized to their input size. With
+    options.input_size: data they keep their size, and the network is built for that.
 
     Args:
-        cell: Folder of a run, checkpoint, or folder of an experiment of this package.
-        contender: Contender of that experiment; null for the one with the same name.
+        run: Folder of a run, checkpoint, or folder of an experiment of this package.
+        model: Model of that experiment; null for the one with the same name.
         file: .safetensors or .pth file with weights of the model, in the layout of this package, timm or torchvision.
         hub: Weights that timm has for the model timm/NAME or timm/NAME.TAG, downloaded once.
-        optional: Leave the contender out, with a note, if its weights are not available.
+        optional: Leave the model out, with a note, if its weights are not available.
         max_known_overlap: Largest number of validation and scored images that the weights may have been trained on, as
             far as it is known. The report contains the number. More images are an error.
     """
 
-    cell: str | None = None
-    contender: str | None = None
+    run: str | None = None
+    model: str | None = None
     file: str | None = None
     hub: bool = False
     optional: bool = False
     max_known_overlap: int = 0
 
     def __post_init__(self) -> None:
-        values = [name for name in ("cell", "file", "hub") if getattr(self, name)]
+        values = [name for name in ("run", "file", "hub") if getattr(self, name)]
         if len(values) != 1:
-            raise InputError(f"expected exactly one of cell, file, hub; given: {', '.join(values) or 'none'}")
+            raise InputError(f"expected exactly one of run, file, hub; given: {', '.join(values) or 'none'}")
         check_numbers(vars(self), "weights.{name} {value} must be {bounds}", max_known_overlap=AT_LEAST_0)
-        if self.contender is not None and self.cell is None:
-            raise InputError("weights.contender needs weights.cell with the folder of an experiment")
+        if self.model is not None and self.run is None:
+            raise InputError("weights.model needs weights.run with the folder of an experiment")
 
 
 @dataclass(frozen=True)
@@ -320,10 +322,10 @@ class TuningProvenance:
 
 @dataclass(frozen=True)
 class Recipe:
-    """The recommended recipe of a contender, and the source of its settings.
+    """The recommended recipe of a model, and the source of its settings.
 
     Args:
-        name: default takes settings that the contender leaves out from the recommended recipe of its model and start,
+        name: default takes settings that the model leaves out from the recommended recipe of its model and start,
             unless it names its optimizer; none takes plain defaults. An experiment.yaml names the recipe that was used.
         source: Written by the program: recommended, fallback, searched or given (by hand).
         settings: Hash of the settings that source describes. Settings with another hash were given by hand.
@@ -336,13 +338,20 @@ class Recipe:
     search: TuningProvenance | None = None
 
 
+#: Settings of a model that its network is built from.
+ARCHITECTURE_SETTINGS = ("name", "class_path", "init_args", "options")
+
+
 @dataclass(frozen=True)
-class Contender:
-    """Settings of one contender.
+class ModelConfig:
+    """Settings of one model of an experiment: its network, and how it is trained.
 
     Args:
-        model: The network: {name, ...} with a name from `vit-vs-cnn models` or timm/<name> and arguments of its
-            constructor, or {class_path, init_args} of a custom class.
+        name: Name from `vit-vs-cnn models`, or timm/NAME. timm/NAME=FILE also loads weights.
+        class_path: Custom class in place of a name.
+        init_args: Arguments of the custom class.
+        options: Arguments of the constructor of a named model. For any model also input_size, interpolation and
+            crop_pct (images are resized), and permute_blocks and permutation_seed (blocks of pixels are permuted).
         recipe: default takes settings that are not set below from the recommended recipe of the model, unless
             optimizer.name is set; none takes plain defaults.
         optimizer: Optimizer.
@@ -355,7 +364,7 @@ class Contender:
         ema_half_life: Half-life of a moving average of the weights, which is evaluated, as a share of the run; null for
             no average.
         augmentation: Augmentation in place of the shared one. The report contains the difference.
-        starts_from: Start from the trained weights of another contender (its name) at the same size and seed. A model
+        starts_from: Start from the trained weights of another model (its name) at the same size and seed. A model
             attention/<name> is converted from <name>.
         weights: Start from pretrained weights, with a new head.
         finetune: Layers that are trained: full, head (a linear probe), {last: k}.
@@ -364,7 +373,10 @@ class Contender:
             precedence over by_size.
     """
 
-    model: dict[str, Any]
+    name: str | None = None
+    class_path: str | None = None
+    init_args: dict[str, Any] = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict)
     recipe: Recipe = field(default_factory=Recipe)
     optimizer: Optimizer = field(default_factory=Optimizer)
     schedule: Schedule = field(default_factory=Schedule)
@@ -379,14 +391,16 @@ class Contender:
     by_size: dict[str, Any] = field(default_factory=dict)
     by_budget: dict[str, Any] = field(default_factory=dict)
 
+    @property
+    def architecture(self) -> dict[str, Any]:
+        """The settings that its network is built from."""
+        return {name: copy.deepcopy(value) for name in ARCHITECTURE_SETTINGS if (value := getattr(self, name))}
+
     def __post_init__(self) -> None:
-        if not isinstance(self.model, Mapping):
-            raise InputError(f"model: expected a mapping such as {{name: {self.model}}}, got {self.model!r}")
-        if ("name" in self.model) == ("class_path" in self.model):
-            raise InputError("model takes either name (with options) or class_path (with init_args)")
-        for key in ("name", "class_path"):
-            if not isinstance(self.model.get(key, ""), str):
-                raise InputError(f"model.{key} must be a text, got {self.model[key]!r}")
+        if (self.name is None) == (self.class_path is None):
+            raise InputError("expected either name or class_path of a model")
+        if self.init_args and self.class_path is None:
+            raise InputError("init_args are for a class_path; a named model has options")
         if self.weights is not None and self.starts_from is not None:
             raise InputError("weights and starts_from cannot be combined; set one of them")
         if self.finetune.head and self.weights is None and self.starts_from is None:
@@ -462,12 +476,12 @@ class Executor:
 
 @dataclass(frozen=True)
 class Tuning:
-    """Search for recipes, with the same trials for each contender, compared on validation images.
+    """Search for recipes, with the same trials for each model, compared on validation images.
 
     Args:
-        trials: Recipes to try for each contender before the experiment, its own recipe first; null for no search. The
+        trials: Recipes to try for each model before the experiment, its own recipe first; null for no search. The
             command tune tries 12 then.
-        space: Settings that the other trials vary, the same for each contender: by dotted name a list of values or a
+        space: Settings that the other trials vary, the same for each model: by dotted name a list of values or a
             range, such as {optimizer.lr: {low: 1e-3, high: 3e-2, log: true}, label_smoothing: [0.0, 0.1]}. Empty for
             optimizer, learning rate, weight decay, warm-up and augmentation.
         splits: Number of subsets and validation splits of each trial; its accuracy is the mean. null for as many as

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from vit_vs_cnn.config.overrides import apply_values
-from vit_vs_cnn.config.schema import Contender
+from vit_vs_cnn.config.schema import ModelConfig
 from vit_vs_cnn.errors import InputError
 
 #: The built-in space, the same for every model. Its ranges contain published recipes for training from scratch, at
@@ -86,11 +86,11 @@ def _at(values: Mapping[str, Any], point: float) -> int | float:
     return min(high, int(value)) if are_whole else float(min(high, max(low, float(f"{value:.3g}"))))
 
 
-def check_space(space: Mapping[str, Any], contenders: Iterable[Contender]) -> None:
-    """Check that contenders accept every listed value and both ends of every range.
+def check_space(space: Mapping[str, Any], models: Iterable[ModelConfig]) -> None:
+    """Check that models accept every listed value and both ends of every range.
 
     Raises:
-        InputError: an entry that is neither a list of values nor a range, or a value that a contender refuses.
+        InputError: an entry that is neither a list of values nor a range, or a value that a model refuses.
     """
     for name, values in space.items():
         location = f"tuning.space.{name}"
@@ -100,9 +100,9 @@ def check_space(space: Mapping[str, Any], contenders: Iterable[Contender]) -> No
                 "settings are dotted, such as optimizer.lr"
             )
         ends = _ends(values, location)
-        for contender in contenders:
+        for model in models:
             for end in ends:
-                apply_values(contender, {name: end}, location="tuning.space")
+                apply_values(model, {name: end}, location="tuning.space")
 
 
 def _ends(values: Any, location: str) -> list[Any]:

@@ -90,17 +90,20 @@ def convert_to_attention(
         InputError: the network has no convolutions, or the options do not fit together.
     """
     shape, location = trained.image_shape, f"checkpoint {trained.path}"
-    name = str(trained.about.model.get("name", ""))
+    name = str(trained.about.architecture.get("name", ""))
     has_convolutions = any(isinstance(module, nn.Conv2d) for module in trained.network.modules())
     if not name or name.startswith(ATTENTION_PREFIX) or not has_convolutions:
         raise InputError(f"{location}: conversion needs a convolutional network with a name, not {name or 'a class'}")
-    model = {**trained.about.model, "name": f"{ATTENTION_PREFIX}{name}", **options}
-    converted = build_network(model, num_classes=len(trained.class_names), image_shape=shape, location=location).eval()
+    own = trained.about.architecture
+    architecture = {"name": f"{ATTENTION_PREFIX}{name}", "options": {**own.get("options", {}), **options}}
+    converted = build_network(
+        architecture, num_classes=len(trained.class_names), image_shape=shape, location=location
+    ).eval()
     start_from(converted, trained.network, location=location)
     errors = None
     if options.get("num_heads") is not None and training is not None:
         errors = _fit_to_outputs(converted, trained, training)
-    metadata = trained.metadata | {"model": model, "converted_from": hash_weights(trained.network)}
+    metadata = trained.metadata | {"architecture": architecture, "converted_from": hash_weights(trained.network)}
     normalize = trained.normalize
     before, after = (predict(network, images, normalize).logits for network in (trained.network, converted))
     write_checkpoint(output, metadata, converted)

@@ -9,7 +9,8 @@ import torch
 from rich.console import Console
 
 from vit_vs_cnn.config.experiment import Experiment
-from vit_vs_cnn.config.identity import current_name, defaults_of_model
+from vit_vs_cnn.config.identity import defaults_of_model
+from vit_vs_cnn.config.schema import ARCHITECTURE_SETTINGS
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments.timing import choose_precision
 from vit_vs_cnn.experiments.tuning import tune
@@ -40,7 +41,7 @@ def run_experiment(
 
     Arguments:
         force: whether finished runs with other settings may be left out of the report.
-        missing_weights: models that were left out because their weights could not be loaded, by contender.
+        missing_weights: models that were left out because their weights could not be loaded, by model.
 
     Raises:
         InputError: wrong input, or finished runs have other settings.
@@ -90,9 +91,9 @@ _FREE_PARTS = ("train_size", "seed", "budget", "version")
 
 
 def _refuse_other_settings(folder: Path, runs: list[Run], *, are_recipes_final: bool = True) -> None:
-    """Raise InputError if settings changed so that the report would no longer contain finished runs of a contender.
+    """Raise InputError if settings changed so that the report would no longer contain finished runs of a model.
 
-    Adding or removing sizes, seeds, budgets and contenders is allowed.
+    Adding or removing sizes, seeds, budgets and models is allowed.
 
     Arguments:
         are_recipes_final: whether recipes are compared, too; False if a search may still change them.
@@ -100,24 +101,24 @@ def _refuse_other_settings(folder: Path, runs: list[Run], *, are_recipes_final: 
     with warnings.catch_warnings(action="ignore"):  # a damaged result is reported when its run is reached
         finished = read_finished_results(folder, some=False)
     folders = {run.folder for run in runs}
-    same_kind = {(run.contender, run.train_size, run.budget.short): run for run in runs}
+    same_kind = {(run.model, run.train_size, run.budget.short): run for run in runs}
     for path, result in finished.items():
-        run = same_kind.get((result.contender, result.train_size, str(result.budget)))
+        run = same_kind.get((result.model, result.train_size, str(result.budget)))
         if path in folders or run is None or not result.recipe:
             continue
-        own_fields = {"contender": result.recipe, "batch_size": result.batch_size, "scored_on": result.scores.scored_on}
+        own_fields = {"model": result.recipe, "batch_size": result.batch_size, "scored_on": result.scores.scored_on}
         was, now = _flat({**result.conditions, **own_fields}), _flat(run.identity)
-        defaults = _flat(defaults_of_model(str(run.recipe.model.get("name"))))
+        defaults = _flat(defaults_of_model(str(run.recipe.name)))
         for name in {**was, **now}:
-            is_recipe = name.startswith("contender.") and not name.startswith("contender.model.")
+            is_recipe = name.startswith("model.") and name.split(".")[1] not in ARCHITECTURE_SETTINGS
             if was.get(name) == now.get(name) or (is_recipe and not are_recipes_final):
                 continue
-            key, default = current_name(name), defaults.get(current_name(name), "default")
-            difference = f"{key} {was.get(name, default)} then, {now.get(name, default)} now"
+            default = defaults.get(name, "default")
+            difference = f"{name} {was.get(name, default)} then, {now.get(name, default)} now"
             difference = "other images" if name == "data.fingerprint" else difference
             raise InputError(
-                f"{folder} has finished runs of {result.contender} with other settings "
-                f"({difference.replace('contender.', f'contenders.{result.contender}.')}); choose another --name, or "
+                f"{folder} has finished runs of {result.model} with other settings "
+                f"({difference.replace('model.', f'models.{result.model}.')}); choose another --name, or "
                 "keep those runs without reporting them with --force"
             )
 
@@ -141,7 +142,7 @@ def _check_all(runs: list[Run], pool: ExperimentData) -> None:
         check_validation_batches(run, images)
         if run.recipe.weights is not None:
             check_start_overlap(run, images, pool)
-        if (recipe := (run.contender, run.recipe)) not in recipes:
+        if (recipe := (run.model, run.recipe)) not in recipes:
             prepare_network(run, images)
             augmentation = run.experiment.augmentation(run.recipe)
             if (transform := make_transform(augmentation, trust=run.experiment.trusted)) is not None:

@@ -46,7 +46,7 @@ _VALIDATIONS = 6  # of a run: five in the training and one at its end
 _PROCESS = 12.0  # seconds until a new process has read the images
 _MARGIN = 1.15  # other work on the machine, and the report
 
-#: Suffixes of the names of a pretrained contender and of the same network fine-tuned.
+#: Suffixes of the names of a pretrained model and of the same network fine-tuned.
 _PRETRAINED, _FINETUNED = "_pretrained", "_finetuned"
 #: Time of a run without its steps and evaluations.
 STARTUP_SECONDS = 2.0
@@ -109,7 +109,7 @@ class GridTimeModel:
         for name in self.times:
             for size, steps in itertools.product(grid.train_sizes, grid.steps):
                 times += [self._run_seconds(name, size, steps)] * len(grid.seeds)
-            if not self.experiment.contenders[name].finetune.head:
+            if not self.experiment.models[name].finetune.head:
                 searched = trials * count_splits(self.experiment, largest)
                 times += [self._run_seconds(name, largest, max(grid.steps))] * searched
         at_a_time = runs_at_a_time(self.experiment, len(times))
@@ -120,15 +120,15 @@ class GridTimeModel:
 
     def with_runs_of(self, experiment: Experiment) -> "GridTimeModel":
         """The estimate for an experiment with other runs. A step of fine-tuning takes as long as one of the probe."""
-        probes = {name: name.replace(_FINETUNED, _PRETRAINED) for name in experiment.contenders}
+        probes = {name: name.replace(_FINETUNED, _PRETRAINED) for name in experiment.models}
         times = {name: self.times[name if name in self.times else probe] for name, probe in probes.items()}
         return replace(self, experiment=experiment, times=times)
 
-    def _run_seconds(self, contender: str, train_size: int, steps: int) -> float:
+    def _run_seconds(self, model: str, train_size: int, steps: int) -> float:
         """Time of a run with its evaluations. A forward pass takes a third of a step."""
-        step, protocol = self.times[contender], self.experiment.protocol
+        step, protocol = self.times[model], self.experiment.protocol
         evaluated = self.pool.test_count if protocol.scored_on == "test" else 0.0
-        if self.experiment.contenders[contender].finetune.head:
+        if self.experiment.models[model].finetune.head:
             evaluated, steps = evaluated + train_size, 0
         else:
             evaluated += _VALIDATIONS * self.experiment.data.validation_fraction * train_size
@@ -253,7 +253,7 @@ def plan_for_time(
         if plan.seconds - without_search.seconds <= MAX_SEARCH_SHARE * 60 * minutes:
             costs, candidates, chosen = more, plans, plan
             break
-    if costs.experiment.contenders.keys() != finetuned.contenders.keys():
+    if costs.experiment.models.keys() != finetuned.models.keys():
         least = min(_plans_allowing(base, costs.with_runs_of(finetuned), fixed), key=lambda plan: plan.seconds)
         console.print(f"Pretrained models are not fine-tuned: that needs {_minutes_option(least)}", soft_wrap=True)
     if (tuning := costs.experiment.tuning) != experiment.tuning:
@@ -290,15 +290,15 @@ def _finetuned_too(experiment: Experiment) -> Experiment:
     """
     probes = {
         name: name.removesuffix(_PRETRAINED) + _FINETUNED
-        for name, contender in experiment.contenders.items()
-        if name.endswith(_PRETRAINED) and contender.finetune.head and contender.weights and contender.weights.optional
+        for name, model in experiment.models.items()
+        if name.endswith(_PRETRAINED) and model.finetune.head and model.weights and model.weights.optional
     }
     if not probes:
         return experiment
     values = experiment.to_dict()
     for probe, name in probes.items():
-        settings = values["contenders"][probe]
-        values["contenders"].setdefault(name, {key: settings[key] for key in ("model", "weights")})
+        settings = values["models"][probe]
+        values["models"].setdefault(name, {key: settings[key] for key in ("name", "options", "weights")})
     if pairs := values["protocol"]["pairs"]:
         tuned = [[probes[name] for name in pair] for pair in pairs if {*pair} <= probes.keys()]
         values["protocol"]["pairs"] = [*tuned, *pairs, *([name, probe] for probe, name in probes.items())]
@@ -311,7 +311,7 @@ MAX_SEARCH_SHARE, SEARCH_TRIALS = 0.2, (8, 6, 4)
 
 def _may_search(experiment: Experiment, fixed: Collection[str]) -> bool:
     """True if the user set neither recipes nor trials."""
-    sources = {recipe_source(model) for model in experiment.contenders.values() if not model.finetune.head}
+    sources = {recipe_source(model) for model in experiment.models.values() if not model.finetune.head}
     is_set = experiment.tuning.trials is not None or any(name.startswith("tuning") for name in fixed)
     return not is_set and bool(sources) and not sources & {RecipeSource.GIVEN, RecipeSource.SEARCHED}
 
@@ -319,17 +319,17 @@ def _may_search(experiment: Experiment, fixed: Collection[str]) -> bool:
 def _with_searched_recipes(experiment: Experiment, started: Experiment, fixed: Collection[str]) -> Experiment:
     """The experiment with the recipes that a search found in its folder, or with the search that is unfinished there.
 
-    A contender for which the user now names other settings than those in the folder keeps these.
+    A model for which the user now names other settings than those in the folder keeps these.
     """
     now, before = plain_values(experiment), plain_values(started)
-    paths = [name.split(".") for name in fixed if name.startswith("contenders.")]
+    paths = [name.split(".") for name in fixed if name.startswith("models.")]
     changed = {path[1] for path in paths if _value_at(now, path) != _value_at(before, path)}
     searched = {
-        name: contender
-        for name, contender in started.contenders.items()
-        if name in experiment.contenders.keys() - changed and recipe_source(contender) is RecipeSource.SEARCHED
+        name: model
+        for name, model in started.models.items()
+        if name in experiment.models.keys() - changed and recipe_source(model) is RecipeSource.SEARCHED
     }
-    return replace(experiment, contenders={**experiment.contenders, **searched}, tuning=started.tuning)
+    return replace(experiment, models={**experiment.models, **searched}, tuning=started.tuning)
 
 
 def _value_at(block: Any, path: Sequence[str]) -> Any:
@@ -339,8 +339,8 @@ def _value_at(block: Any, path: Sequence[str]) -> Any:
 
 
 def _time_steps(experiment: Experiment, pool: ExperimentData, console: Console) -> dict[str, float]:
-    console.print(f"Timing a few steps of {join_names([*experiment.contenders])} ...", soft_wrap=True)
-    times = {name: seconds_per_step(experiment, name, pool) for name in experiment.contenders}
+    console.print(f"Timing a few steps of {join_names([*experiment.models])} ...", soft_wrap=True)
+    times = {name: seconds_per_step(experiment, name, pool) for name in experiment.models}
     for name, seconds in times.items():
         batch_size = experiment.protocol.batch_size
         console.print(f"  {name}: {seconds:.3g} s for a step of {batch_size} images", soft_wrap=True)
@@ -394,7 +394,7 @@ def _continue_plan(
 
     Once an analysis was possible, the budget stays, because conclusions are about the longest budget.
     """
-    if any(name.endswith(_FINETUNED) for name in started.contenders.keys() - experiment.contenders.keys()):
+    if any(name.endswith(_FINETUNED) for name in started.models.keys() - experiment.models.keys()):
         experiment = _finetuned_too(experiment)
     experiment = _with_searched_recipes(experiment, started, fixed)
     minutes, before = experiment.minutes or 0.0, started.minutes or 0.0
@@ -431,13 +431,13 @@ def _with_grid(experiment: Experiment, chosen: GridPlan, fixed: Collection[str])
 
 
 def _check_recipes(experiment: Experiment, free: Collection[str]) -> None:
-    for name, contender in experiment.contenders.items():
+    for name, model in experiment.models.items():
         for place, over, setting in (
-            ("by_size", contender.by_size, "train_sizes"),
-            ("by_budget", contender.by_budget, "budget"),
+            ("by_size", model.by_size, "train_sizes"),
+            ("by_budget", model.by_budget, "budget"),
         ):
             if over and setting in free:
                 raise InputError(
-                    f"contenders.{name}.{place}: minutes chooses protocol.{setting}, maybe others than these; "
+                    f"models.{name}.{place}: minutes chooses protocol.{setting}, maybe others than these; "
                     "name them on the command line too, or leave minutes out"
                 )

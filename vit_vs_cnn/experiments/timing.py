@@ -43,16 +43,16 @@ def runs_at_a_time(experiment: Experiment, runs: int) -> float:
     return max(1.0, min(float(workers), room))
 
 
-def seconds_per_step(experiment: Experiment, contender: str, pool: ExperimentData) -> float:
+def seconds_per_step(experiment: Experiment, model: str, pool: ExperimentData) -> float:
     """Median time of a training step with its batch, with the number of threads of a run.
 
     Raises:
         InputError: a network that cannot be built or that fails, or a missing device.
     """
     size = min(pool.largest, max(1000, 2 * experiment.protocol.batch_size))
-    images, recipe = pool.draw(size, 0), experiment.recipe(contender, size)
+    images, recipe = pool.draw(size, 0), experiment.recipe(model, size)
     network = prepare_network(
-        Run(experiment, contender, size, experiment.protocol.budget.largest, 0, "timed"), images
+        Run(experiment, model, size, experiment.protocol.budget.largest, 0, "timed"), images
     ).network
     is_channels_last = uses_channels_last(experiment, network)
     if is_channels_last:
@@ -62,7 +62,7 @@ def seconds_per_step(experiment: Experiment, contender: str, pool: ExperimentDat
         fabric = Fabric(devices=1, **settings)
     except (MisconfigurationException, ValueError, RuntimeError) as error:
         raise InputError(f"trainer: {one_line(error)}") from error
-    model, optimizer = fabric.setup(network, recipe.optimizer.build(network, trust=experiment.trusted))
+    trained, optimizer = fabric.setup(network, recipe.optimizer.build(network, trust=experiment.trusted))
     augmentation = experiment.augmentation(recipe)
     data = TrainingData(
         images.training,
@@ -79,9 +79,9 @@ def seconds_per_step(experiment: Experiment, contender: str, pool: ExperimentDat
         inputs, targets = batches.batch(position)
         if recipe.finetune.head:
             with torch.no_grad():
-                model(inputs)
+                trained(inputs)
         else:
-            fabric.backward(F.cross_entropy(model(inputs), targets))
+            fabric.backward(F.cross_entropy(trained(inputs), targets))
             optimizer.step()
             optimizer.zero_grad()
         synchronize(fabric.device)
@@ -95,7 +95,7 @@ def seconds_per_step(experiment: Experiment, contender: str, pool: ExperimentDat
             except (InputError, MemoryError, torch.OutOfMemoryError):
                 raise
             except Exception as error:  # raised by user code
-                raise InputError(f"contenders.{contender}: a step of training fails: {one_line(error)}") from error
+                raise InputError(f"models.{model}: a step of training fails: {one_line(error)}") from error
             times.append((time.perf_counter() - start) * (3 if recipe.finetune.head else 1))
             if len(times) > _WARM_UP and sum(times) > _SECONDS:
                 break

@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 from rich.console import Console
 
-from vit_vs_cnn.config.experiment import Contender, Experiment
+from vit_vs_cnn.config.experiment import Experiment, ModelConfig
 from vit_vs_cnn.config.identity import default_options
 from vit_vs_cnn.config.overrides import apply_values
 from vit_vs_cnn.config.recipes import RECIPE_SETTINGS, recipe_hash
@@ -40,14 +40,14 @@ MIN_SCORED_IMAGES, MAX_SPLITS = 1000, 5
 
 
 def tune(experiment: Experiment, *, console: Console) -> Experiment:
-    """Search for the recipe of each contender, and return the experiment with the best recipes, ready to run.
+    """Search for the recipe of each model, and return the experiment with the best recipes, ready to run.
 
-    Each contender has equally many trials, with the largest training size and the longest budget. Trial 0 is its own
+    Each model has equally many trials, with the largest training size and the longest budget. Trial 0 is its own
     recipe; the others are sampled from ``tuning.space``. Trials are scored on validation images. The folder of the
     experiment gets ``tuning/`` with the runs, ``tuning.csv`` with the trials, and ``tuned.yaml`` with the best recipes.
 
     Raises:
-        InputError: a setting cannot be used, no contender has a recipe, or no trial of a contender succeeded.
+        InputError: a setting cannot be used, no model has a recipe, or no trial of a model succeeded.
         RunsFailed: a trial failed for another reason than divergence.
         Interrupted: the user stopped the search.
     """
@@ -57,12 +57,12 @@ def tune(experiment: Experiment, *, console: Console) -> Experiment:
     pool = ExperimentData(experiment.data, "validation", trust=experiment.trusted)
     experiment = choose_precision(experiment)
     size = max(pool.resolve(size) for size in experiment.protocol.train_sizes)
-    searched = [name for name in experiment.in_order() if not experiment.contenders[name].finetune.head]
+    searched = [name for name in experiment.in_order() if not experiment.models[name].finetune.head]
     if not searched:
-        raise InputError("tuning: all contenders are linear probes (finetune: head), which have no recipe")
+        raise InputError("tuning: all models are linear probes (finetune: head), which have no recipe")
     used = set().union(*(restrict_space(experiment, name) for name in searched))
     if unused := [name for name in experiment.tuning.space if name not in used]:
-        raise InputError(f"tuning.space.{unused[0]}: no contender has this option")
+        raise InputError(f"tuning.space.{unused[0]}: no model has this option")
     tuned, trials = experiment, list[Trial]()
     for name in searched:
         planned = _trial_runs(tuned, name, size, pool)
@@ -89,20 +89,20 @@ def count_splits(experiment: Experiment, train_size: int) -> int:
 
 
 def restrict_space(experiment: Experiment, name: str) -> dict[str, Any]:
-    """The search space without options that the preset of a contender does not have."""
-    model = experiment.contenders[name].model
-    options = default_options(str(model.get("name")))
+    """The search space without options that the preset of a model does not have."""
+    model = experiment.models[name]
+    options = default_options(str(model.name))
     return {
         key: values
         for key, values in (experiment.tuning.space or DEFAULT_SPACE).items()
-        if not key.startswith("model.") or not options or key.split(".")[1] in {*options, *model}
+        if not key.startswith("options.") or not options or key.split(".")[1] in {*options, *model.options}
     }
 
 
 def _trial_runs(
     experiment: Experiment, name: str, train_size: int, pool: ExperimentData
 ) -> list[tuple[dict[str, Any], list[Run]]]:
-    """The sampled settings of each trial of a contender, and its runs, one for each split."""
+    """The sampled settings of each trial of a model, and its runs, one for each split."""
     longest = experiment.select_budget(experiment.protocol.budget.largest)
     base = replace(
         longest,
@@ -122,15 +122,15 @@ def _trial_runs(
         sampled = sample_recipe(space, number, seed=experiment.tuning.seed) if number else {}
         sampled = {key: value for key, value in sampled.items() if key in options}
         recipe = replace(_with_sampled(own, sampled, base.data.augmentation), by_size={}, by_budget={})
-        here = replace(base, contenders={**base.contenders, name: recipe})
+        here = replace(base, models={**base.models, name: recipe})
         arguments = name, train_size, here.protocol.budget
         runs = [Run(here, *arguments, seed, pool.fingerprint, processes, identities) for seed in seeds]
         trials.append((sampled, runs))
     return trials
 
 
-def _with_sampled(own: Contender, sampled: Mapping[str, Any], shared: Augmentation) -> Contender:
-    """A contender with the sampled values of a trial."""
+def _with_sampled(own: ModelConfig, sampled: Mapping[str, Any], shared: Augmentation) -> ModelConfig:
+    """A model with the sampled values of a trial."""
     if any(name.startswith("augmentation.") for name in sampled):
         own = replace(own, augmentation=own.augmentation or shared)
     optimizer = sampled.get("optimizer")
@@ -171,7 +171,7 @@ def _trial(number: int, values: Mapping[str, Any], runs: Sequence[Run]) -> Trial
     is_complete = len(results) == len(runs)
     losses = [result.scores.loss for result in results if result.scores.loss is not None]
     return Trial(
-        contender=runs[0].contender,
+        model=runs[0].model,
         train_size=runs[0].train_size,
         trial=number,
         state="complete" if is_complete else "diverged",
@@ -182,7 +182,7 @@ def _trial(number: int, values: Mapping[str, Any], runs: Sequence[Run]) -> Trial
         validation_loss=fmean(losses) if is_complete and len(losses) == len(runs) else None,
         seeds=tuple(run.seed for run in runs),
         values=json.loads(json.dumps(values)),
-        cells=tuple(run.folder.name for run in runs),
+        runs=tuple(run.folder.name for run in runs),
     )
 
 
@@ -194,15 +194,15 @@ def _with_best(
 ) -> Experiment:
     order = rank_trials(trials)
     best = order[0]
-    name, size = best.contender, best.train_size
+    name, size = best.model, best.train_size
     if not best.is_complete:
         raise InputError(
-            f"contenders.{name}: with {size:,} images, {len(order)} of {format_count(len(order), 'trial')} diverged; "
+            f"models.{name}: with {size:,} images, {len(order)} of {format_count(len(order), 'trial')} diverged; "
             "lower the learning rates in tuning.space"
         )
     console.print(describe_choice(best, len(order)), soft_wrap=True)
     runs = planned[best.trial][1]
-    searched = runs[0].experiment.contenders[name]
+    searched = runs[0].experiment.models[name]
     search = TuningProvenance(
         len(order),
         tuned_at=size,
@@ -211,16 +211,16 @@ def _with_best(
         trial_accuracies=tuple(trial.validation_accuracy or 0.0 for trial in order if trial.is_complete),
         trial_images=sum(read_result(run.folder / "result.json").data.validation_images for run in runs),
     )
-    contender = experiment.contenders[name]
-    recipe = Recipe(contender.recipe.name, RecipeSource.SEARCHED, recipe_hash(searched), search)
-    chosen = {setting: getattr(searched, setting) for setting in ("model", *RECIPE_SETTINGS)}
-    changed = replace(contender, **chosen, recipe=recipe, by_size={}, by_budget={})
-    return replace(experiment, contenders={**experiment.contenders, name: changed})
+    model = experiment.models[name]
+    recipe = Recipe(model.recipe.name, RecipeSource.SEARCHED, recipe_hash(searched), search)
+    chosen = {setting: getattr(searched, setting) for setting in ("options", *RECIPE_SETTINGS)}
+    changed = replace(model, **chosen, recipe=recipe, by_size={}, by_budget={})
+    return replace(experiment, models={**experiment.models, name: changed})
 
 
 def describe_choice(best: Trial, trials: int) -> str:
     accuracy = 100 * (best.validation_accuracy or 0.0)
     return (
-        f"{best.contender}, {best.train_size:,} images: trial {best.trial} is the best of {trials}: {best.values_text} "
+        f"{best.model}, {best.train_size:,} images: trial {best.trial} is the best of {trials}: {best.values_text} "
         f"(validation accuracy {accuracy:.1f} %)"
     )

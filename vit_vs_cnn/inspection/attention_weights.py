@@ -14,7 +14,7 @@ from vit_vs_cnn.models.input_wrappers import check_positions, list_wrappers, res
 from vit_vs_cnn.models.recording import AttentionRecorder, evaluation_mode, record_calls, use_torch_attention
 from vit_vs_cnn.models.vit import VisionTransformer
 
-#: Images, normalised, as a network takes them.
+#: Images, normalized, as a network takes them.
 Images = Float[Tensor, "batch channels rows cols"]
 #: One for each image.
 Classes = Int64[Tensor, "batch"]

@@ -42,7 +42,7 @@ def integrated_gradients(
 ) -> Float[Tensor, "batch rows cols"]:
     """Contribution of each pixel to a class's logit, from an empty image on: ``x (integral_0^1 dy/dx(a x) da)``.
 
-    Summed over the channels. The empty image is zero: the mean colour of the data, as images are normalised. The signed
+    Summed over the channels. The empty image is zero: the mean colour of the data, as images are normalized. The signed
     map sums to the difference of the two logits, up to the error of the quadrature.
 
     Reference: Sundararajan et al. 2017, equation 1; Gauss-Legendre quadrature.

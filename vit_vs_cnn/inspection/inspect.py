@@ -290,7 +290,7 @@ def score_networks(
 
 def default_folder(path: Path, trained: TrainedNetwork) -> Path:
     """Folder of the page: in the experiment's report, in the run's folder, or next to a checkpoint elsewhere."""
-    if (path / "grid.json").exists():
+    if (path / "runs.json").exists():
         return path / "report" / "inspection"
     return trained.folder / "inspection"
 
@@ -309,15 +309,15 @@ def find_error(trained: TrainedNetwork, method: str) -> str | None:
 def open_networks(paths: Sequence[Path], *, trust: bool = False) -> list[TrainedNetwork]:
     """The networks at checkpoints and in folders of runs and experiments.
 
-    Of an experiment: the first contender with attention and the first without, of the largest training size that all
-    contenders have finished, and the seed that most have finished.
+    Of an experiment: the first model with attention and the first without, of the largest training size that all
+    models have finished, and the seed that most have finished.
 
     Raises:
         InputError: a network cannot be opened, or networks have other classes or image shapes.
     """
     results: list[TrainedNetwork] = []
     for path in paths:
-        is_experiment = (path / "grid.json").exists()
+        is_experiment = (path / "runs.json").exists()
         results += _of_experiment(path, trust) if is_experiment else [open_network(path, trust=trust)]
     first = results[0]
     for trained in results:

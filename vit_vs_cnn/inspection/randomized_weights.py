@@ -100,7 +100,7 @@ def with_shuffled_weights(network: nn.Module, parameters: Sequence[str], seed: i
     """A copy with the entries of these parameters shuffled: what they learned is destroyed, their scale is kept.
 
     Reference: Adebayo et al. 2018, section 3 (cascading randomisation).
-    Differs: entries are shuffled, not re-initialised, as the initialisation of a network is not known.
+    Differs: entries are shuffled, not re-initialised, as the initialization of a network is not known.
     """
     shuffled = copy.deepcopy(network)
     for name in parameters:

@@ -35,7 +35,7 @@ def attention_rollout(
     neither a class nor the classifier.
 
     Reference: Abnar & Zuidema 2020, section 3, equation 1.
-    Differs: the fused heads are normalised before the identity is added, so that ``residual`` is exact.
+    Differs: the fused heads are normalized before the identity is added, so that ``residual`` is exact.
 
     Arguments:
         weights: of each layer, the first layer first, ``(batch, heads, tokens, tokens)``; rows are queries.
@@ -98,10 +98,10 @@ def gradient_rollout_map(
     """Rollout of the attention that raises a class's logit: ``q^T R`` over the patches, as in ``rollout_map``.
 
     ``R = M_L ... M_1``, ``M_l = residual I + (1 - residual) G_l``, with G_l the ``positive_attention`` of layer l, its
-    rows normalised; a row of zeros becomes the row of the identity.
+    rows normalized; a row of zeros becomes the row of the identity.
 
     Reference: Chefer et al. 2021b, equation 5, within Abnar & Zuidema 2020, equation 1.
-    Differs: rows are normalised, so that ``residual`` is exact.
+    Differs: rows are normalized, so that ``residual`` is exact.
 
     Arguments:
         gradients: of the class's logit with respect to each of the weights, in the same order.
@@ -133,7 +133,7 @@ def propagate_rows(rows: Rows, residual: float, fused: Iterable[Matrices]) -> Ro
     """``V M_L ... M_1`` with ``M = residual I + (1 - residual) F``, without computing any M.
 
     Arguments:
-        fused: fused heads of each layer, the last layer first, their rows not yet normalised.
+        fused: fused heads of each layer, the last layer first, their rows not yet normalized.
     """
     if not 0.0 <= residual <= 1.0:
         raise InputError(f"residual is {residual}; allowed: 0 to 1")

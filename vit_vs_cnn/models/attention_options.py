@@ -80,17 +80,17 @@ def check_score(score: str, *, position: str, window_size: WindowSize, attention
 
 
 def check_initialization(
-    initialisation: str, *, score: str, qk_norm: bool, position: str, window_size: WindowSize, num_prefix_tokens: int
+    initialization: str, *, score: str, qk_norm: bool, position: str, window_size: WindowSize, num_prefix_tokens: int
 ) -> None:
     """Raise ValueError for options that would undo the initialization."""
-    check_choice("initialisation", initialisation, INITIALIZATIONS)
-    if initialisation == "default":
+    check_choice("initialization", initialization, INITIALIZATIONS)
+    if initialization == "default":
         return
     needs = {
         'score="dot_product", whose queries and keys it sets': (score == "dot_product", f'score="{score}"'),
         "qk_norm=False, as the norm undoes the product that it sets": (not qk_norm, "qk_norm=True"),
     }
-    if initialisation == "impulse":
+    if initialization == "impulse":
         has_position = position in ("learned", "sincos")
         needs |= {
             'position "learned" or "sincos", which it is fitted to': (has_position, f'position="{position}"'),
@@ -99,4 +99,4 @@ def check_initialization(
         }
     for need, (is_met, value) in needs.items():
         if not is_met:
-            raise ValueError(f'initialisation="{initialisation}" needs {need}, but {value}')
+            raise ValueError(f'initialization="{initialization}" needs {need}, but {value}')

@@ -10,6 +10,10 @@ if TYPE_CHECKING:
 
 #: Prefixes of model names: for timm models, and for networks whose convolutions are replaced by attention.
 TIMM_PREFIX, ATTENTION_PREFIX = "timm/", "attention/"
+#: Options of any model that resize its images, and their defaults.
+RESIZE_OPTIONS: Mapping[str, Any] = {"input_size": None, "interpolation": "bicubic", "crop_pct": 1.0}
+#: Options of any model that permute blocks of pixels, and their defaults: side of a block, seed of the permutation.
+PERMUTE_OPTIONS: Mapping[str, Any] = {"permute_blocks": None, "permutation_seed": 0}
 #: Custom models by name; ``registry.register_model`` adds to them.
 REGISTERED: "dict[str, Callable[..., nn.Module]]" = {}
 

@@ -91,7 +91,7 @@ class VisionTransformer(TimmInterface):
             product with attention to a neighbour and start near a convolution (``GatedAttention``; with
             ``pool="class"`` in all layers but the last). The last four exclude window, relative or quadratic position
             and attention dropout.
-        initialisation: initial weights of attention. "default": Xavier uniform. "mimetic": patches attend to similar
+        initialization: initial weights of attention. "default": Xavier uniform. "mimetic": patches attend to similar
             patches; made for position="sincos". "impulse": each head attends to one neighbour of a 3 x 3 kernel. It
             needs a sincos position, or a learned one, which then starts as sincos. It excludes class token and window.
             The last two need score="dot_product" and exclude ``qk_norm``.
@@ -128,7 +128,7 @@ class VisionTransformer(TimmInterface):
         window_kind: str = "sliding",
         window_boundary: str = "mask",
         score: str = "dot_product",
-        initialisation: str = "default",
+        initialization: str = "default",
     ) -> None:
         super().__init__()
         check_positive(in_channels=in_channels, num_classes=num_classes, embed_dim=embed_dim, depth=depth)
@@ -142,7 +142,7 @@ class VisionTransformer(TimmInterface):
         self.num_prefix_tokens = int(has_class_token) + registers
         check_score(score, position=position, window_size=window_size, attention_dropout=attention_dropout)
         check_initialization(
-            initialisation,
+            initialization,
             score=score,
             qk_norm=qk_norm,
             position=position,
@@ -152,7 +152,7 @@ class VisionTransformer(TimmInterface):
         self.pool = pool
         self.pool_names = (pool, *([TIMM_POOLS[pool]] if pool in TIMM_POOLS else []))
         self.norm_before_pool = norm_before_pool
-        self.initialisation = initialisation
+        self.initialization = initialization
         self.num_classes = num_classes
         self.patch_embedding = PatchEmbedding(image_size, patch_size, in_channels, embed_dim, stem, bias=not pre_norm)
         grid = (self.grid_size, self.num_prefix_tokens)
@@ -226,7 +226,7 @@ class VisionTransformer(TimmInterface):
         head                        normal of std 0.02; bias zero
         ==========================  ======================================================
 
-        ``initialisation`` and ``score="gated"`` then set the maps of attention.
+        ``initialization`` and ``score="gated"`` then set the maps of attention.
 
         Differs from timm (0.02 throughout), which is made for long schedules and wide models. At width 64 timm's
         branches start near zero, and its position is small compared with patch tokens of std 1.
@@ -250,16 +250,16 @@ class VisionTransformer(TimmInterface):
 
     @torch.no_grad()
     def _init_attention(self) -> None:
-        if self.initialisation == "impulse" and isinstance(self.position, LearnedPosition):
+        if self.initialization == "impulse" and isinstance(self.position, LearnedPosition):
             self.position.encoding.copy_(sincos_2d_encoding(self.grid_size, self.position.encoding.shape[1]))
         for attention in self.encoder.modules():
             if not isinstance(attention, MultiHeadAttention):
                 continue
             if isinstance(attention.inner_attention, GatedAttention):
                 initialize_gated(attention)
-            if self.initialisation == "mimetic":
+            if self.initialization == "mimetic":
                 initialize_mimetic(attention)
-            elif self.initialisation == "impulse":
+            elif self.initialization == "impulse":
                 assert isinstance(self.position, LearnedPosition | SinusoidalPosition)
                 initialize_impulse(attention, self.position.encoding, self.grid_size)
 

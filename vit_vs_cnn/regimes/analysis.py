@@ -205,7 +205,7 @@ def read_analysis(folder: Path) -> tuple[Analysis, list[RunResult], Answers | No
     """
     results = sorted(read_finished_results(folder).values(), key=_sort_key)
     plan, log = read_plan(folder), summarize_log(folder, results[0].test_set)
-    obstacles = {model: log.find_obstacle(model) for model in dict.fromkeys(result.contender for result in results)}
+    obstacles = {model: log.find_obstacle(model) for model in dict.fromkeys(result.model for result in results)}
     objections = {model: obstacle for model, obstacle in obstacles.items() if obstacle is not None}
     try:
         answers = load_predictions(folder, results)
@@ -229,4 +229,4 @@ def read_table_analysis(path: Path) -> Analysis:
 
 def _sort_key(result: RunResult) -> tuple[float, int, int, str]:
     budget = result.parsed_budget
-    return (float(budget.amounts[0]) if budget else 0.0, result.train_size, result.seed, result.contender)
+    return (float(budget.amounts[0]) if budget else 0.0, result.train_size, result.seed, result.model)

@@ -256,7 +256,7 @@ def _nothing_learned_text(analysis: Analysis) -> str:
     text = "none, as no model is clearly better than always predicting the most frequent class"
     if analysis.chance is None or analysis.chance < _MIN_IMBALANCED_SHARE:
         return f"{text}. Try more training, other learning rates, or more images."
-    options = " ".join(f"--contenders.{model.key}.class_weights balanced" for model in analysis.models)
+    options = " ".join(f"--models.{model.key}.class_weights balanced" for model in analysis.models)
     return (
         f"{text} ({100 * analysis.chance:.1f} %). Weight rare classes more in the loss (--name balanced {options}), "
         "and compare the per-class accuracies in the report."
@@ -459,7 +459,7 @@ def _longer_budget(analysis: Analysis) -> str:
     """The options that run a new experiment with a longer budget; empty if the budget is in FLOPs.
 
     The budget is part of ``--name``, so that each proposal is a new experiment: changing the longest budget of an
-    existing one leaves it without a conclusion. With several budgets the options list all of them, as a contender may
+    existing one leaves it without a conclusion. With several budgets the options list all of them, as a model may
     have settings for each (``by_budget``).
     """
     trained = [model for model in analysis.models if model.start_kind is not StartKind.LINEAR_PROBE]

@@ -74,7 +74,7 @@ class BudgetResults:
         self.groups = _group_by_budget(results)
         self.measured = {text: measure(group, correct, chance=chance) for text, group in self.groups.items()}
         self._runs = {text: {r.coordinates: r for r in group} for text, group in self.groups.items()}
-        self._trained = {r.contender for r in results if r.start.start_kind is not StartKind.LINEAR_PROBE}
+        self._trained = {r.model for r in results if r.start.start_kind is not StartKind.LINEAR_PROBE}
         self.names = tuple(self.groups)
         self.longest = self.measured[self.names[-1]]
 
@@ -117,7 +117,7 @@ class BudgetResults:
         ]
 
     def _factor(self, shorter: str, longer: str) -> float:
-        trained = [[r for r in self.groups[text] if r.contender in self._trained] for text in (shorter, longer)]
+        trained = [[r for r in self.groups[text] if r.model in self._trained] for text in (shorter, longer)]
         steps = [fmean(max(1, r.cost.steps) for r in group) for group in trained]
         return steps[1] / steps[0]
 
@@ -193,7 +193,7 @@ def _group_by_budget(results: Sequence[RunResult]) -> dict[str, list[RunResult]]
     """Results by the name of their budget; one group with an empty name if no model has several budgets at one size."""
     budgets: dict[tuple[str, int], set[str | None]] = {}
     for result in results:
-        budgets.setdefault((result.contender, result.train_size), set()).add(result.budget)
+        budgets.setdefault((result.model, result.train_size), set()).add(result.budget)
     several = len({r.coordinates for r in results}) < len(results) or any(len(texts) > 1 for texts in budgets.values())
     groups: dict[tuple[float, str], list[RunResult]] = {}
     for result in results:

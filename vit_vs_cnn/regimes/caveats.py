@@ -80,7 +80,7 @@ def blocking_obstacle(
         if unplanned := sorted(budgets - {plan.budget}):
             text = f"some of their runs had {' or '.join(unplanned)}, and {plan.budget} were planned"
             return Obstacle(ObstacleKind.UNPLANNED_BUDGET, text)
-    objections = (log_objections.get(r.contender) for r in results)
+    objections = (log_objections.get(r.model) for r in results)
     obstacle = shared_obstacle(objections, _group_by_model(results), (r.cost.ended_early for r in results))
     if obstacle is None and any(r.scores.scored_on is not ScoredOn.TEST for r in results):
         return Obstacle(ObstacleKind.VALIDATION_IMAGES, "they were scored on validation images")
@@ -145,7 +145,7 @@ def _plan_caveats(
     """Caveats from the analysis plan and the test-set log."""
     for text in missing_weights_texts(dict(plan.missing_weights)) if plan and plan.missing_weights else ():
         yield Caveat(CaveatKind.WEIGHTS_MISSING, _WEAKENS, text)
-    for text in dict.fromkeys(log_objections[r.contender].text for r in results if r.contender in log_objections):
+    for text in dict.fromkeys(log_objections[r.model].text for r in results if r.model in log_objections):
         yield Caveat(CaveatKind.TEST_SET_LOG, _BLOCKS, f"{text[0].upper()}{text[1:]}.")
     for text in plan.deviation_texts if plan else ():
         yield Caveat(CaveatKind.PLAN_CHANGED, _WEAKENS, text)
@@ -157,7 +157,7 @@ def _score_caveats(results: Sequence[RunResult], few_classes: Sequence[str]) -> 
         yield Caveat(CaveatKind.VALIDATION_SCORES, _BLOCKS, text)
     if stopped := [r for r in results if r.cost.ended_early]:
         runs = "; ".join(
-            f"{display_name(r.contender)} with {r.train_size:,} images, seed {r.seed}, after {r.cost.steps} of "
+            f"{display_name(r.model)} with {r.train_size:,} images, seed {r.seed}, after {r.cost.steps} of "
             f"{r.cost.planned_steps} steps"
             for r in stopped[:_MAX_NAMED]
         )
@@ -196,14 +196,14 @@ def _recipe_caveats(results: Sequence[RunResult], pairs: Collection[tuple[str, s
     for reason, sizes in by_reason.items():
         text = f"With {', '.join(sizes)} images {reason}: no conclusion."
         yield Caveat(CaveatKind.UNEQUAL_RECIPE_CARE, _BLOCKS, text)
-    sources = {r.contender: r.recipe_source for r in results}
+    sources = {r.model: r.recipe_source for r in results}
     by_hand = [name for name, source in sources.items() if source is RecipeSource.GIVEN]
     recommended = [name for name, source in sources.items() if source is RecipeSource.RECOMMENDED]
     if by_hand and recommended:
         names = join_names(by_hand), join_names(recommended)
         text = f"Some recipes were set by hand ({names[0]}), others are recommended ({names[1]})."
         yield Caveat(CaveatKind.DIFFERENT_RECIPE_SOURCES, _WEAKENS, text)
-    largest = {r.contender: r for r in sorted(results, key=lambda r: r.train_size)}
+    largest = {r.model: r for r in sorted(results, key=lambda r: r.train_size)}
     for first, second in pairs:
         yield from _sensitivity_caveats(largest[first], largest[second])
 
@@ -224,7 +224,7 @@ def _sensitivity_caveats(first: RunResult, second: RunResult) -> Iterator[Caveat
     is_clear = max(abs(best), abs(middle)) > 2 * error
     is_same_order = not is_clear or best * middle > 0
     text = (
-        f"Sensitivity to the recipe, on validation images: {first.contender} - {second.contender} is "
+        f"Sensitivity to the recipe, on validation images: {first.model} - {second.model} is "
         f"{100 * best:+.1f} points with the best of {min(search.trials for search in searches)} recipes each, and "
         f"{100 * middle:+.1f} points with recipes of median accuracy (standard error {100 * error:.1f}). The order of "
         f"the models {'is the same' if is_same_order else 'depends on the recipe'}."
@@ -235,7 +235,7 @@ def _sensitivity_caveats(first: RunResult, second: RunResult) -> Iterator[Caveat
 def _group_by_model(results: Iterable[RunResult]) -> dict[str, list[RunResult]]:
     models: dict[str, list[RunResult]] = {}
     for r in results:
-        models.setdefault(r.contender, []).append(r)
+        models.setdefault(r.model, []).append(r)
     return models
 
 
@@ -254,13 +254,13 @@ def _augmentation_caveats(results: Sequence[RunResult]) -> Iterator[Caveat]:
 
 
 def _start_caveats(results: Sequence[RunResult]) -> Iterator[Caveat]:
-    if names := dict.fromkeys(display_name(r.contender) for r in results if r.start.start_history_known is False):
+    if names := dict.fromkeys(display_name(r.model) for r in results if r.start.start_history_known is False):
         text = (
             f"The training images of the weights that {join_names([*names])} started from are not recorded: test "
             "images may be among them."
         )
         yield Caveat(CaveatKind.START_IMAGES_UNKNOWN, _INFORMS, text)
-    if overlap := {display_name(r.contender): count for r in results if (count := r.start.scored_images_in_start)}:
+    if overlap := {display_name(r.model): count for r in results if (count := r.start.scored_images_in_start)}:
         examples = ", ".join(f"{model}: {count:,}" for model, count in overlap.items())
         text = f"Start weights were trained on test images ({examples}), which the config allows."
         yield Caveat(CaveatKind.START_TRAINED_ON_TEST_IMAGES, _WEAKENS, text)
@@ -332,7 +332,7 @@ def _epoch_caveats(results: Sequence[RunResult]) -> Iterator[Caveat]:
     if repeated:
         longest = max(repeated, key=lambda r: r.epochs)
         text = (
-            f"{display_name(longest.contender)} with {longest.train_size:,} images was trained for "
+            f"{display_name(longest.model)} with {longest.train_size:,} images was trained for "
             f"{longest.epochs:.0f} epochs without RandAugment or TrivialAugment. In 77 epochs of 1,000 CIFAR-10 images "
             "TrivialAugment gained a small ViT 9 points, and a small ResNet none. vit-vs-cnn tune tries it for both."
         )

@@ -151,13 +151,13 @@ def measure(
     """
     if not results:
         raise InputError("results: empty, so there is nothing to analyse")
-    models = tuple(sorted({r.contender for r in results}))
+    models = tuple(sorted({r.model for r in results}))
     sizes = tuple(sorted({r.train_size for r in results}))
     seeds = tuple(sorted({r.seed for r in results}))
     accuracy = np.full((len(models), len(sizes), len(seeds)), np.nan)
     images, rows = np.zeros_like(accuracy), {}
     for result in results:
-        index = models.index(result.contender), sizes.index(result.train_size), seeds.index(result.seed)
+        index = models.index(result.model), sizes.index(result.train_size), seeds.index(result.seed)
         if not np.isnan(accuracy[index]):
             raise InputError(f"results: {' '.join(map(str, result.coordinates))} occurs twice")
         accuracy[index], images[index] = result.accuracy, result.scores.scored_images

@@ -45,13 +45,13 @@ class ModelSummary:
 
 def summarize_models(results: Sequence[RunResult]) -> tuple[ModelSummary, ...]:
     """One summary for each model, in alphabetical order of the keys."""
-    largest = {r.contender: r for r in sorted(results, key=lambda r: r.train_size)}
+    largest = {r.model: r for r in sorted(results, key=lambda r: r.train_size)}
     return tuple(
         ModelSummary(
             key=key,
             display_name=display_name(key),
-            model_name=format_model_name(result.model) if result.model else key,
-            network=result.start.architecture,
+            model_name=format_model_name(result.architecture) if result.architecture else key,
+            network=result.start.architecture_hash,
             parameters=result.cost.parameters,
             macs=result.cost.macs,
             start_kind=result.start.start_kind,
@@ -75,9 +75,9 @@ def display_name(key: str) -> str:
     return "-".join([_DISPLAY_NAMES[family.lower()], *rest]) if family.lower() in _DISPLAY_NAMES else key
 
 
-def format_model_name(model: Mapping[str, Any]) -> str:
-    """Name of the network of a ``model`` block: ``ResNet-8``, ``ViT nano``, ``timm/convnext_atto``."""
-    name = str(model.get("name") or str(model.get("class_path", "?")).rpartition(".")[-1])
+def format_model_name(architecture: Mapping[str, Any]) -> str:
+    """Name of a network for a reader: ``ResNet-8``, ``ViT nano``, ``timm/convnext_atto``."""
+    name = str(architecture.get("name") or str(architecture.get("class_path", "?")).rpartition(".")[-1])
     preset = name.removeprefix(ATTENTION_PREFIX)
     if preset not in PRESETS:
         return name
@@ -96,9 +96,7 @@ def _start_text(result: RunResult) -> str | None:
         case StartKind.CONTINUED:
             start = (result.start.start_name or "").removesuffix(f"-s{result.seed}")  # each seed has its own start
             return f"continued from {start}"
-    if path := result.model.get("checkpoint_path"):
-        return f"continued from {path}"
-    name = str(result.model.get("name", ""))
+    name = str(result.architecture.get("name", ""))
     is_known = name.removeprefix(ATTENTION_PREFIX) in PRESETS or name.startswith(TIMM_PREFIX)
     return "from scratch" if is_known and result.start.start_kind is StartKind.SCRATCH else None
 

@@ -51,7 +51,7 @@ NOT_AVAILABLE = (
 #: Predictions of the models in the answer, and the test images of each test set.
 TestImages = tuple[list[RunPredictions], dict[str | None, LabelledImages]]
 #: Blocks of the config that affect results; the page shows these.
-_CONFIG_BLOCKS = ("name", "data", "protocol", "contenders", "trainer")
+_CONFIG_BLOCKS = ("name", "data", "protocol", "models", "trainer")
 ACCURACIES_ALONE = (
     "Computed from accuracies alone: the table does not contain which images were classified correctly, so intervals "
     "are wider"
@@ -177,7 +177,7 @@ def _read_test_images(findings: Findings) -> TestImages | None:
         pool = open_experiment_data(findings.folder, results[0].data)
         for r in results:
             predictions = Predictions.from_arrays(load_run_predictions(findings.folder, r.run))
-            runs.append(RunPredictions(display_name(r.contender), r.seed, r.data.subset, r.test_set, predictions))
+            runs.append(RunPredictions(display_name(r.model), r.seed, r.data.subset, r.test_set, predictions))
             test = tests.setdefault(r.test_set, pool.test(r.seed))
             if predictions.labels.tolist() != test.labels.tolist():
                 return None
@@ -214,7 +214,7 @@ def _answer_results(findings: Findings) -> list[RunResult]:
     analysis = findings.analysis
     names = analysis.recommendation.best, analysis.recommendation.rival
     longest = longest_results(findings.results)
-    return [r for r in longest if r.contender in names and r.train_size == analysis.answer_size]
+    return [r for r in longest if r.model in names and r.train_size == analysis.answer_size]
 
 
 def describe_unfinished_runs(status: ExperimentStatus) -> list[str]:

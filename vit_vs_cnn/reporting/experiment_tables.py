@@ -7,7 +7,7 @@ from statistics import fmean
 import numpy as np
 
 from vit_vs_cnn.comparison.differences import flatten_settings
-from vit_vs_cnn.config.identity import current_name
+from vit_vs_cnn.config.schema import ARCHITECTURE_SETTINGS
 from vit_vs_cnn.regimes.analysis import Analysis
 from vit_vs_cnn.regimes.answer import conclusion_text
 from vit_vs_cnn.regimes.budgets import longest_results
@@ -24,7 +24,7 @@ from vit_vs_cnn.statistics.intervals import Estimate, format_p_value
 
 #: Header of the column with the training-set size, validation images included.
 SIZE_COLUMN = "training images"
-#: Settings of a contender that have an effect on a linear probe, which has no steps and no augmentation.
+#: Settings of a model that have an effect on a linear probe, which has no steps and no augmentation.
 _PROBE_SETTINGS = ("finetune", "weights", "starts_from")
 
 
@@ -120,17 +120,16 @@ def forecasts_table(analysis: Analysis) -> Table:
 
 def models_table(analysis: Analysis, results: Sequence[RunResult]) -> Table:
     """Table with one row for each model: its network, start weights, and recipe with the most images."""
-    largest, rows = {r.contender: r for r in sorted(longest_results(results), key=lambda r: r.train_size)}, []
+    largest, rows = {r.model: r for r in sorted(longest_results(results), key=lambda r: r.train_size)}, []
     for model in analysis.models:
         r = largest[model.key]
         sizes = {"parameters": format_millions(model.parameters), "MACs": format_millions(model.macs)}
         row = {"model": model.display_name, "network": model.model_name, "start": model.start or "-", **sizes}
-        settings = flatten_settings({key: value for key, value in r.recipe.items() if key != "model"}, "contender.")
-        named = {current_name(key).removeprefix("contender."): value for key, value in settings.items() if value != {}}
+        recipe = {key: value for key, value in r.recipe.items() if key not in ARCHITECTURE_SETTINGS}
         texts = [
             f"{key} {format_value(value)}"
-            for key, value in named.items()
-            if not _is_probe(r) or key.partition(".")[0] in _PROBE_SETTINGS
+            for key, value in flatten_settings(recipe).items()
+            if value != {} and (not _is_probe(r) or key.partition(".")[0] in _PROBE_SETTINGS)
         ]
         rows.append(row | {"recipe": _recipe_source(r), "settings": ", ".join(texts)})
     note = "MACs are multiply-accumulates of one image. Settings are those that differ from the defaults."
@@ -154,10 +153,10 @@ def _recipe_source(result: RunResult) -> str:
 def runs_table(runs: Sequence[RunStatus], results: Sequence[RunResult]) -> Table:
     """Table of all runs of the experiment, failed and unfinished ones included."""
     by_run, rows = {r.run: r for r in results}, []
-    probes = {r.contender for r in results if _is_probe(r)}
+    probes = {r.model for r in results if _is_probe(r)}
     for run in runs:
-        budget = "-" if run.contender in probes else run.budget.text
-        row = {"model": display_name(run.contender), SIZE_COLUMN: run.train_size, "budget": budget}
+        budget = "-" if run.model in probes else run.budget.text
+        row = {"model": display_name(run.model), SIZE_COLUMN: run.train_size, "budget": budget}
         scores: dict[str, Cell] = dict.fromkeys(("accuracy, %", "from", "to", "tested", "subset"), "")
         if (r := by_run.get(run.folder)) is not None:
             tests = {"tested": r.scores.test_evaluations, "subset": r.data.subset}
@@ -172,13 +171,13 @@ def runs_table(runs: Sequence[RunStatus], results: Sequence[RunResult]) -> Table
 
 
 def duplicates_table(
-    contamination: NearDuplicates, results: Sequence[RunResult], correct: Mapping[str, np.ndarray]
+    near_duplicates: NearDuplicates, results: Sequence[RunResult], correct: Mapping[str, np.ndarray]
 ) -> Table:
     """Accuracy of each model with and without the test images that are near-duplicates of its training images."""
     rows = []
-    for (contender, size), group in sorted(group_results(results).items(), key=lambda item: item[0][::-1]):
-        masks = [contamination.clean(result) for result in group]
-        row = {SIZE_COLUMN: size, "model": display_name(contender)}
+    for (model, size), group in sorted(group_results(results).items(), key=lambda item: item[0][::-1]):
+        masks = [near_duplicates.clean(result) for result in group]
+        row = {SIZE_COLUMN: size, "model": display_name(model)}
         row["duplicates"] = f"{fmean((~mask).sum() for mask in masks):.1f}"
         row["share, %"] = format_percent(fmean((~mask).mean() for mask in masks), 2)
         columns = dict.fromkeys(("accuracy, %", "without them, %", "difference, points"), "-")
@@ -194,12 +193,12 @@ def duplicates_table(
     )
 
 
-def duplicate_pairs_table(contamination: NearDuplicates) -> Table:
+def duplicate_pairs_table(near_duplicates: NearDuplicates) -> Table:
     """Table of all near-duplicates, with the names and labels of both images."""
     rows = [
         {"test image": test, "image used": train, "correlation of detail": f"{similarity:.3f}"}
         | {"label of the first": first, "of the second": second, "labels": "differ" if first != second else "same"}
-        for test, train, similarity, first, second in contamination.pairs
+        for test, train, similarity, first, second in near_duplicates.pairs
     ]
     differ = sum(row["labels"] == "differ" for row in rows)
     title = f"{len(rows):,} pairs of a test image and an image of a run; the labels of {differ:,} differ"
@@ -210,12 +209,12 @@ def trials_table(trials: Sequence[Trial]) -> Table:
     """Table of all trials of the search for recipes, by model and size, the best trial first."""
     searches: dict[tuple[int, str], list[Trial]] = {}
     for trial in trials:
-        searches.setdefault((trial.train_size, trial.contender), []).append(trial)
+        searches.setdefault((trial.train_size, trial.model), []).append(trial)
     rows = [
-        {SIZE_COLUMN: size, "model": display_name(contender), "rank": rank}
+        {SIZE_COLUMN: size, "model": display_name(model), "rank": rank}
         | {"validation accuracy, %": format_percent(trial.validation_accuracy), "state": trial.state}
         | {"recipe": trial.values_text}
-        for (size, contender), search in sorted(searches.items())
+        for (size, model), search in sorted(searches.items())
         for rank, trial in enumerate(rank_trials(search), start=1)
     ]
     return _table("All trials, by validation accuracy", rows, "trials")

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 #: Columns of ``Findings.frame``.
 FRAME_COLUMNS = (
-    *("contender", "train_size", "seed", "accuracy", "accuracy_low", "accuracy_high"),
+    *("model", "train_size", "seed", "accuracy", "accuracy_low", "accuracy_high"),
     *("budget", "steps", "flops", "train_seconds"),
 )
 #: Share of test images that are near-duplicates of training images above which accuracies are called unreliable.

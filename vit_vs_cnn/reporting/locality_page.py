@@ -94,12 +94,12 @@ def attention_distances(layers: pandas.DataFrame, heads: pandas.DataFrame) -> Fi
 
 
 def before_and_after_figure(layers: pandas.DataFrame, order: Sequence[str], measure: str) -> Figure:
-    """One measure by layer, before training (dashed) and after (solid), with one panel for each contender."""
-    shown = [name for name in order if name in set(layers["contender"])]
+    """One measure by layer, before training (dashed) and after (solid), with one panel for each model."""
+    shown = [name for name in order if name in set(layers["model"])]
     figure, axes = make_panels(len(shown), 4, 2.2, 2.1, extra=0.9, share=True)
     for axis, name in zip(axes, shown, strict=True):
         for colour, size in zip(itertools.cycle(SERIES_COLOURS), sorted(layers["train_size"].unique())):
-            of_cell: Any = layers[(layers["contender"] == name) & (layers["train_size"] == size)].groupby("layer")
+            of_cell: Any = layers[(layers["model"] == name) & (layers["train_size"] == size)].groupby("layer")
             for when, style in (("before", "--"), ("after", "o-")):
                 means = of_cell[f"{measure}_{when}"].mean()
                 axis.plot(
@@ -121,16 +121,16 @@ def before_and_after_figure(layers: pandas.DataFrame, order: Sequence[str], meas
 
 
 def study_table(layers: pandas.DataFrame, order: Sequence[str] = ()) -> Table:
-    """Table with a row for each contender, size and measure: mean over layers and seeds, and spread over seeds."""
+    """Table with a row for each model, size and measure: mean over layers and seeds, and spread over seeds."""
     rows = []
-    for size, name in itertools.product(sorted(layers["train_size"].unique()), order or layers["contender"].unique()):
-        of_cell = layers[(layers["contender"] == name) & (layers["train_size"] == size)]
+    for size, name in itertools.product(sorted(layers["train_size"].unique()), order or layers["model"].unique()):
+        of_cell = layers[(layers["model"] == name) & (layers["train_size"] == size)]
         by_seed: Any = of_cell.groupby("seed").mean(numeric_only=True)
         for measure in SUMMARY_MEASURES if len(of_cell) else ():
             texts = [_over_seeds(by_seed[f"{measure}_{when}"].tolist()) for when in ("before", "after")]
             rows.append([name, int(size), measure, *texts])
     title = "Means over layers and seeds, ± standard deviation over seeds"
-    return Table(title, ["contender", "n", "measure", "before", "after"], rows, "before_and_after")
+    return Table(title, ["model", "n", "measure", "before", "after"], rows, "before_and_after")
 
 
 def study_page(analysis: Analysis, study: Locality, order: Sequence[str]) -> Page:

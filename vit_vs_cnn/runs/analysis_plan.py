@@ -20,7 +20,7 @@ from vit_vs_cnn.statistics.pair_comparison import MIN_SEEDS_FOR_CONCLUSION, Comp
 from vit_vs_cnn.statistics.significance import INTERIM_ERROR_RATES
 from vit_vs_cnn.typed_values import build
 
-FILE_NAME = "design.json"
+FILE_NAME = "analysis_plan.json"
 #: Networks whose multiply-accumulates differ by no more count as equally large.
 MAX_EQUAL_MACS_RATIO = 1.25
 
@@ -62,11 +62,11 @@ class AnalysisPlan:
         pairs: pairs of models that are compared; None for all.
         added_seeds: seeds that were added after the first analysis was possible, one entry for each addition.
         deviations: other changes that were made later. They are reported, and conclusions follow the first plan.
-        missing_weights: models that were left out because their pretrained weights could not be loaded, by contender.
+        missing_weights: models that were left out because their pretrained weights could not be loaded, by model.
     """
 
     seeds: tuple[int, ...]
-    contenders: tuple[str, ...]
+    models: tuple[str, ...]
     train_sizes: tuple[int, ...]
     size: int | None
     pair: tuple[str, str] | None
@@ -116,7 +116,7 @@ class AnalysisPlan:
     @property
     def secondary_count(self) -> int:
         """Number of planned comparisons other than the primary one."""
-        pairs = [pair for pair in itertools.combinations(sorted({*self.contenders}), 2) if self.compares(*pair)]
+        pairs = [pair for pair in itertools.combinations(sorted({*self.models}), 2) if self.compares(*pair)]
         return sum(not self.is_primary(*pair, size) for pair in pairs for size in {*self.train_sizes})
 
     def find_analysis(
@@ -147,10 +147,10 @@ def make_analysis_plan(
 ) -> AnalysisPlan:
     """Make the analysis plan of a config."""
     protocol, pairs = experiment.protocol, experiment.protocol.pairs
-    names = pairs[0] if pairs else list(experiment.contenders)[:2]
+    names = pairs[0] if pairs else list(experiment.models)[:2]
     return AnalysisPlan(
         seeds=tuple(protocol.seeds),
-        contenders=tuple(experiment.contenders),
+        models=tuple(experiment.models),
         train_sizes=tuple(sorted({*sizes.values()})),
         size=max(sizes.values()) if len(names) > 1 else None,
         pair=(names[0], names[1]) if len(names) > 1 else None,
@@ -165,7 +165,7 @@ def missing_weights_texts(models: Mapping[str, str]) -> tuple[str, ...]:
     """Sentences on pretrained models that were left out, and on commands that get their weights."""
     names = list(dict.fromkeys(models.values()))
     commands = [f"hf download {name} model.safetensors" for name in names if name.startswith(TIMM_PREFIX)]
-    options = " ".join(f"--contenders.{contender}.weights '{{file: FILE}}'" for contender in models)
+    options = " ".join(f"--models.{model}.weights '{{file: FILE}}'" for model in models)
     return (
         "Pretrained models are missing, because their weights could not be loaded. A pretrained model would probably "
         "be better than one trained from scratch.",
@@ -201,7 +201,7 @@ def find_binding_plan(folder: Path) -> AnalysisPlan | None:
         return None
     with warnings.catch_warnings(action="ignore"):  # a damaged result is reported when its run is reached
         finished = read_finished_results(folder, some=False).values()
-    places = [(result.contender, result.train_size, result.budget) for result in finished if result.seed in plan.seeds]
+    places = [(result.model, result.train_size, result.budget) for result in finished if result.seed in plan.seeds]
     is_analysable = max(Counter(places).values(), default=0) >= MIN_SEEDS_FOR_CONCLUSION
     return plan if is_analysable else None
 
@@ -218,7 +218,7 @@ def _with_changes(old: AnalysisPlan, new: AnalysisPlan) -> AnalysisPlan:
     ]
     return dataclasses.replace(
         old,
-        contenders=new.contenders,
+        models=new.models,
         train_sizes=new.train_sizes,
         budget=new.budget,
         missing_weights=new.missing_weights,

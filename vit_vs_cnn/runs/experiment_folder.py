@@ -24,7 +24,7 @@ def write_experiment(experiment: Experiment, runs: list[Run]) -> None:
     """Write the config of an experiment, and the names of its runs with their budgets."""
     write_config(experiment)
     budgets = {run.folder.name: run.budget.to_dict() for run in runs}
-    write_text(experiment.folder / "grid.json", json.dumps(budgets, indent=1))
+    write_text(experiment.folder / "runs.json", json.dumps(budgets, indent=1))
 
 
 def write_config(experiment: Experiment) -> None:
@@ -41,20 +41,20 @@ def read_run_names(folder: Path) -> dict[str, Budget | None]:
     if is_record(folder):
         return {run.name: result.parsed_budget for run, result in read_recorded_runs(folder).items()}
     try:
-        grid = json.loads((folder / "grid.json").read_text(encoding="utf-8"))
+        grid = json.loads((folder / "runs.json").read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        if (folder / "tuning" / "grid.json").exists():
+        if (folder / "tuning" / "runs.json").exists():
             message = f"{folder} has no runs but those of the search for recipes, in {folder / 'tuning'}"
             raise InputError(message) from error
-        inside = [path.parent.name for path in sorted(folder.glob("*/grid.json"))]
+        inside = [path.parent.name for path in sorted(folder.glob("*/runs.json"))]
         meant = f"; did you mean {folder / inside[0]}?" if inside else ""
-        message = f"{folder} is not the folder of an experiment: it has no readable grid.json{meant}"
+        message = f"{folder} is not the folder of an experiment: it has no readable runs.json{meant}"
         raise InputError(message) from error
     try:
         return {name: Budget(**values).largest for name, values in grid.items()}
     except (AttributeError, TypeError, ValueError) as error:
         raise InputError(
-            f"{folder / 'grid.json'}: expected names of runs with budgets; train writes it anew"
+            f"{folder / 'runs.json'}: expected names of runs with budgets; train writes it anew"
         ) from error
 
 
@@ -80,7 +80,7 @@ def read_finished_results(folder: Path, *, some: bool = True) -> dict[Path, RunR
             raise
         return {}
     results, damaged = dict[Path, RunResult](), []
-    for path in [folder / "cells" / name / "result.json" for name in names]:
+    for path in [folder / name / "result.json" for name in names]:
         if not path.exists():
             continue
         try:
@@ -104,20 +104,18 @@ def keep_longest(results: Mapping[Path, RunResult]) -> dict[Path, RunResult]:
 def select_results(results: Mapping[Path, RunResult], train_size: int | None = None) -> dict[Path, RunResult]:
     """The results of an experiment with the longest budget and one training size.
 
-    The default is the largest size at which every contender has a finished run.
+    The default is the largest size at which every model has a finished run.
 
     Raises:
         InputError: no finished run of this size.
     """
     longest = keep_longest(results)
-    pairs = {(result.contender, result.train_size) for result in longest.values()}
+    pairs = {(result.model, result.train_size) for result in longest.values()}
     sizes = {size for _, size in pairs}
-    complete = [size for size in sizes if all((contender, size) in pairs for contender, _ in pairs)]
+    complete = [size for size in sizes if all((model, size) in pairs for model, _ in pairs)]
     size = train_size or max(complete or sizes)
     if size not in sizes:
-        raise InputError(
-            f"{next(iter(results)).parents[1]}: no finished run of {size} images; there are {sorted(sizes)}"
-        )
+        raise InputError(f"{next(iter(results)).parent}: no finished run of {size} images; there are {sorted(sizes)}")
     return {run: result for run, result in longest.items() if result.train_size == size}
 
 

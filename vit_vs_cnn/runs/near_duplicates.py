@@ -19,7 +19,7 @@ from vit_vs_cnn.runs.experiment_data import ExperimentData, open_experiment_data
 from vit_vs_cnn.runs.result import RunResult, ScoredOn, fold_name
 from vit_vs_cnn.typed_values import build
 
-FILE_NAME = "duplicates.json"
+FILE_NAME = "near_duplicates.json"
 
 
 #: Test image, training image, similarity, and the class of each.

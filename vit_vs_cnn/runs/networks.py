@@ -1,4 +1,4 @@
-"""Networks that the ``model`` block of a config describes, their weights, and the images that these were trained on."""
+"""Networks that a config describes, their weights, and the images that these were trained on."""
 
 import base64
 import binascii
@@ -23,7 +23,7 @@ from vit_vs_cnn.models import create_model
 from vit_vs_cnn.models.attention_network import AttentionNetwork
 from vit_vs_cnn.models.cost import run_on_meta_device
 from vit_vs_cnn.models.input_wrappers import PermutedInput, ResizedInput, unwrap
-from vit_vs_cnn.models.presets import ATTENTION_PREFIX, PRESETS
+from vit_vs_cnn.models.presets import ATTENTION_PREFIX, PERMUTE_OPTIONS, PRESETS, RESIZE_OPTIONS
 from vit_vs_cnn.models.recording import evaluation_mode
 from vit_vs_cnn.runs.user_code import make_object
 from vit_vs_cnn.training.checkpoints import CheckpointInfo
@@ -37,14 +37,10 @@ SMALL_NUMBER = 256
 GIVEN_BY_THE_DATA = {"image_size", "in_channels", "num_classes"}
 #: Options of timm's models that read files or download weights.
 DOWNLOAD_OPTIONS = {"pretrained", "pretrained_cfg", "pretrained_cfg_overlay", "checkpoint_path", "cache_dir"}
-#: Options of any model: the size to which images are resized, and the method.
-RESIZE_OPTIONS = {"input_size", "interpolation", "crop_pct"}
-#: Options of any model: side of the permuted blocks of pixels, and seed of the permutation.
-PERMUTE_OPTIONS = {"permute_blocks", "permutation_seed"}
 
 
 def build_network(
-    model: Mapping[str, Any],
+    architecture: Mapping[str, Any],
     *,
     num_classes: int,
     image_shape: tuple[int, int, int],
@@ -52,36 +48,41 @@ def build_network(
     trust: bool | str = False,
     max_bytes: float = math.inf,
 ) -> nn.Module:
-    """Build the network of a ``model`` block. It resizes its input if ``input_size`` is set.
+    """Build a network. It resizes its input if the option ``input_size`` is set.
 
     Arguments:
-        trust: whether a class that the block names may be imported, or which one.
+        architecture: ``name`` or ``class_path`` (with ``init_args``), and ``options``, as in a config.
+        trust: whether a class that it names may be imported, or which one.
         max_bytes: largest size of the weights of a named model.
 
     Raises:
         InputError: an unknown name or option, a value that the network refuses, a class without ``trust``, or weights
             larger than ``max_bytes``.
     """
-    resizing, permuting = ({k: model[k] for k in model.keys() & names} for names in (RESIZE_OPTIONS, PERMUTE_OPTIONS))
-    rest = {name: value for name, value in model.items() if name not in RESIZE_OPTIONS | PERMUTE_OPTIONS}
+    options = architecture.get("options", {})
+    blocks = (RESIZE_OPTIONS, PERMUTE_OPTIONS)
+    resizing, permuting = ({name: options[name] for name in options.keys() & block.keys()} for block in blocks)
+    rest = {name: value for name, value in options.items() if name not in resizing | permuting}
     if resizing and "input_size" not in resizing:
-        raise InputError(f"{location}: {', '.join(sorted(resizing))} need input_size")
+        raise InputError(f"{location}.options: {', '.join(sorted(resizing))} need input_size")
     if permuting and not ("permute_blocks" in permuting and all(type(value) is int for value in permuting.values())):
-        raise InputError(
-            f"{location}.permute_blocks: expected a whole number of pixels, got {permuting.get('permute_blocks')!r}"
-        )
+        side = permuting.get("permute_blocks")
+        raise InputError(f"{location}.options.permute_blocks: expected a whole number of pixels, got {side!r}")
     channels, *size = image_shape
     try:
         rows, cols = as_rows_and_cols("input_size", resizing.pop("input_size", tuple(size)))
         shape = {"num_classes": num_classes, "image_size": (rows, cols), "in_channels": channels}
-        if "class_path" in rest:
-            network = make_object(rest, shape, location=location, trust=trust in (True, rest["class_path"]))
+        if (class_path := architecture.get("class_path")) is not None:
+            if rest:
+                raise InputError(f"{location}.options.{min(rest)}: arguments of a class belong into init_args")
+            block = {"class_path": class_path, "init_args": architecture.get("init_args", {})}
+            network = make_object(block, shape, location=location, trust=trust in (True, class_path))
             if not isinstance(network, nn.Module):
                 kind = type(network).__name__
-                raise InputError(f"{location}: {rest['class_path']} returns a {kind}, not a torch.nn.Module")
+                raise InputError(f"{location}: {class_path} returns a {kind}, not a torch.nn.Module")
         else:
-            network = _build_named(rest, shape, location, max_bytes)
-        if "input_size" in model:
+            network = _build_named(architecture["name"], rest, shape, location, max_bytes)
+        if "input_size" in options:
             network = ResizedInput(network, (rows, cols), **resizing)
         if permuting:
             network = PermutedInput(
@@ -95,18 +96,17 @@ def build_network(
     return network
 
 
-def _build_named(model: Mapping[str, Any], shape: dict[str, Any], location: str, max_bytes: float) -> nn.Module:
-    options = {name: value for name, value in model.items() if name != "name"}
+def _build_named(
+    name: str, options: dict[str, Any], shape: dict[str, Any], location: str, max_bytes: float
+) -> nn.Module:
     if names := GIVEN_BY_THE_DATA & options.keys():
-        raise InputError(f"{location}.{min(names)} follows from the data and cannot be set")
+        raise InputError(f"{location}.options.{min(names)} follows from the data and cannot be set")
     if names := DOWNLOAD_OPTIONS & options.keys():
-        raise InputError(
-            f"{location}.{min(names)}: load pretrained weights with contenders.NAME.weights, with hub or a file"
-        )
-    options = _typed_options(model["name"], options, location)
-    _check_size(model["name"], {**options, **shape}, location, max_bytes)
+        raise InputError(f"{location}.options.{min(names)}: for pretrained weights set weights, to hub or a file")
+    options = _typed_options(name, options, f"{location}.options")
+    _check_size(name, {**options, **shape}, f"{location}.options", max_bytes)
     try:
-        return create_model(model["name"], **shape, **options)
+        return create_model(name, **shape, **options)
     except Exception as error:  # timm's models refuse settings with many types of errors, exhausted memory among them
         raise InputError(f"{location}: {one_line(error, 500)}") from error
 
@@ -227,7 +227,7 @@ def rebuild_network(
             "use another checkpoint"
         )
     network = build_network(
-        about.model,
+        about.architecture,
         num_classes=len(about.class_names),
         image_shape=about.image_shape,
         location=location,
@@ -289,7 +289,7 @@ def read_weights(path: Path) -> dict[str, Tensor]:
 
 
 #: Key of the hashes in the metadata of a checkpoint.
-CHECKPOINT_KEY_TRAINING_HASHES = "seen"
+CHECKPOINT_KEY_TRAINING_HASHES = "training_images"
 
 
 @dataclass(frozen=True, eq=False)

@@ -25,7 +25,7 @@ from vit_vs_cnn.training.classifier import balanced_weights
 
 
 def grid(experiment: Experiment, pool: ExperimentData, *, world_size: int) -> list[Run]:
-    """All runs, by size, budget and seed. A contender comes after the contender that it starts from.
+    """All runs, by size, budget and seed. A model comes after the model that it starts from.
 
     Raises:
         InputError: a training size that the images do not allow.
@@ -33,11 +33,11 @@ def grid(experiment: Experiment, pool: ExperimentData, *, world_size: int) -> li
     sizes = [pool.resolve(size) for size in experiment.protocol.train_sizes]
     weights = weights_identities(experiment)
     return [
-        Run(experiment, contender, size, budget, seed, pool.fingerprint, world_size, weights)
+        Run(experiment, model, size, budget, seed, pool.fingerprint, world_size, weights)
         for size in sorted(set(sizes))
         for budget in experiment.protocol.budget.each()
         for seed in experiment.protocol.seeds
-        for contender in experiment.in_order()
+        for model in experiment.in_order()
     ]
 
 
@@ -46,7 +46,7 @@ class PreparedRun:
     """A run before its first step: its images, its network with the weights that it begins with, its budget in steps.
 
     Arguments:
-        model: ``model`` block that the network is built from, completed for the images.
+        architecture: settings that the network is built from, completed for the images.
         start_images: images that the weights were trained on before this run.
         scored_images_in_start: number of the images that the run is scored on among them.
     """
@@ -56,7 +56,7 @@ class PreparedRun:
     network: nn.Module
     macs: int
     steps: int
-    model: dict[str, Any]
+    architecture: dict[str, Any]
     loss: Callable[[Tensor, Tensor], Tensor] | None
     class_weights: list[float] | None
     metrics: dict[str, Metric]
@@ -88,16 +88,14 @@ def prepare_network(run: Run, images: RunImages) -> PreparedRun:
             do not fit.
     """
     recipe, trust = run.recipe, run.experiment.trusted
-    location = f"contenders.{run.contender}"
+    location = f"models.{run.model}"
     shape, num_classes = images.training.image_shape, images.training.num_classes
-    pretrained, model = read_pretrained(run.experiment, run.contender), dict(recipe.model)
+    pretrained, architecture = read_pretrained(run.experiment, run.model), recipe.architecture
     if pretrained is not None:
-        model = pretrained.model(model, (shape[1], shape[2]))
+        architecture = pretrained.adapt_architecture(architecture, (shape[1], shape[2]))
     torch.manual_seed(derive_seed(run.seed, "initialisation"))  # after reading weights, which happens only once
-    network = build_network(
-        model, num_classes=num_classes, image_shape=shape, location=f"{location}.model", trust=trust
-    )
-    macs = check_logits(network, shape, num_classes=num_classes, location=f"{location}.model")
+    network = build_network(architecture, num_classes=num_classes, image_shape=shape, location=location, trust=trust)
+    macs = check_logits(network, shape, num_classes=num_classes, location=location)
     if pretrained is not None:
         fit_weights(unwrap(network), pretrained, num_classes=num_classes, location=f"{location}.weights")
         if pretrained.mean is not None and len(pretrained.mean) != shape[0]:
@@ -123,7 +121,7 @@ def prepare_network(run: Run, images: RunImages) -> PreparedRun:
         network=network,
         macs=macs,
         steps=run.budget.to_steps(batch_size=batch_size, train_images=len(images.training), macs=macs),
-        model=model,
+        architecture=architecture,
         loss=make_loss(
             recipe.loss,
             num_classes=num_classes,
@@ -154,17 +152,17 @@ def check_validation_batches(run: Run, images: RunImages) -> None:
 def load_start_weights(run: Run, network: nn.Module) -> TrainedNetwork | None:
     """Load the trained weights that ``starts_from`` names into the network of a run; None without it.
 
-    A user-defined class is imported only for the weights of another contender whose config names it.
+    A user-defined class is imported only for the weights of another model whose config names it.
 
     Raises:
         InputError: the checkpoint is missing, damaged or not what the config describes, or its weights do not fit.
     """
     if run.start is None:
         return None
-    known_class = run.start.recipe.model.get("class_path", False)
+    known_class = run.start.recipe.class_path or False
     with torch.random.fork_rng(devices=[]):
         start = open_network(run.start.checkpoint, trust=run.experiment.trusted and known_class)
-    start_from(network, start.network, location=f"contenders.{run.contender}.starts_from")
+    start_from(network, start.network, location=f"models.{run.model}.starts_from")
     return start
 
 
@@ -179,7 +177,7 @@ def check_start_overlap(
         InputError: weights that cannot be read, or that were trained on more of the validation or test images than
             ``weights.max_known_overlap`` allows.
     """
-    weights = read_pretrained(run.experiment, run.contender) or start
+    weights = read_pretrained(run.experiment, run.model) or start
     if weights is None:
         return NO_TRAINING_IMAGES, 0
     setting, allowed, remedy = "starts_from", 0, "use other weights"
@@ -193,7 +191,7 @@ def check_start_overlap(
     for use, (scored, own) in uses.items():  # the scored images are the last
         if (count := weights.training_hashes.count_in(scored, except_for=own)) > allowed:
             raise InputError(
-                f"contenders.{run.contender}.{setting}: the weights of {weights.name} were trained on {count:,} of the "
+                f"models.{run.model}.{setting}: the weights of {weights.name} were trained on {count:,} of the "
                 f"{len(scored):,} images that {run.name} is {use}; {remedy}"
             )
     return weights.training_hashes, count

@@ -1,4 +1,4 @@
-"""Pretrained weights of contenders: reading, and loading into their networks."""
+"""Pretrained weights of models: reading, and loading into their networks."""
 
 import json
 import socket
@@ -42,7 +42,7 @@ class PretrainedWeights:
     Arguments:
         image_size: (rows, cols) of the network's input; None if unknown.
         mean: of each channel, where white is 1; None if unknown.
-        model_block: of the network of this package that they are from; empty for other weights.
+        architecture: settings of the network of this package that they are from; empty for other weights.
     """
 
     name: str
@@ -54,7 +54,7 @@ class PretrainedWeights:
     interpolation: str = "bicubic"
     crop_pct: float = 1.0
     training_hashes: TrainingImageHashes = UNKNOWN_TRAINING_IMAGES
-    model_block: Mapping[str, Any] = field(default_factory=dict)
+    architecture: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def moments(self) -> tuple[list[float], list[float]] | None:
@@ -68,114 +68,117 @@ class PretrainedWeights:
         return {
             "hash": hash_tensors(self.state),
             "images": [size, self.interpolation, self.crop_pct],
-            "normalisation": [self.mean, self.std],
+            "normalization": [self.mean, self.std],
         }
 
-    def model(self, values: Mapping[str, Any], image_size: tuple[int, int]) -> dict[str, Any]:
-        """The ``model`` block for images of a size: it resizes images if the weights were trained on another size."""
-        input_size = values.get("input_size", self.image_size)
-        block = {name: value for name, value in values.items() if name != "input_size"}
-        if input_size in (None, "data"):
-            return block
-        size = (input_size, input_size) if isinstance(input_size, int) else tuple(input_size)
-        crop_pct = block.get("crop_pct", self.crop_pct)
-        if size == image_size and crop_pct == 1:
-            return {name: value for name, value in block.items() if name not in ("interpolation", "crop_pct")}
-        return {"interpolation": self.interpolation, "crop_pct": crop_pct, **block, "input_size": list(size)}
+    def adapt_architecture(self, architecture: Mapping[str, Any], image_size: tuple[int, int]) -> dict[str, Any]:
+        """Settings of a network for images of a size, which it resizes if the weights were trained on another size."""
+        options = dict(architecture.get("options", {}))
+        input_size = options.pop("input_size", self.image_size)
+        if input_size not in (None, "data"):
+            size = (input_size, input_size) if isinstance(input_size, int) else tuple(input_size)
+            crop_pct = options.get("crop_pct", self.crop_pct)
+            if size == image_size and crop_pct == 1:
+                options = {name: value for name, value in options.items() if name not in ("interpolation", "crop_pct")}
+            else:
+                resizing = {"interpolation": self.interpolation, "crop_pct": crop_pct}
+                options = {**resizing, **options, "input_size": list(size)}
+        return {**architecture, "options": options}
 
 
 def weights_identities(experiment: Experiment) -> dict[str, dict[str, Any]]:
-    """Identities of the pretrained weights, by contender.
+    """Identities of the pretrained weights, by model.
 
     Raises:
         InputError: weights that cannot be read or downloaded.
     """
-    pretrained = {name: read_pretrained(experiment, name) for name in experiment.contenders}
+    pretrained = {name: read_pretrained(experiment, name) for name in experiment.models}
     return {name: weights.identity for name, weights in pretrained.items() if weights is not None}
 
 
 def drop_missing_weights(experiment: Experiment) -> tuple[Experiment, dict[str, InputError]]:
-    """Leave out contenders whose weights are optional and cannot be loaded. Raises InputError: no contender is left."""
+    """Leave out models whose weights are optional and cannot be loaded. Raises InputError: no model is left."""
     missing: dict[str, InputError] = {}
-    for name, contender in experiment.contenders.items():
+    for name, model in experiment.models.items():
         try:
-            if contender.weights is not None and contender.weights.optional:
+            if model.weights is not None and model.weights.optional:
                 read_pretrained(experiment, name)
         except InputError as error:
             missing[name] = error
     if not missing:
         return experiment, {}
-    contenders = {name: contender for name, contender in experiment.contenders.items() if name not in missing}
-    if not contenders:
-        raise InputError(f"contenders: none is left; {'; '.join(map(str, missing.values()))}")
-    protocol = experiment.protocol.drop_contenders(missing.keys())
-    return replace(experiment, contenders=contenders, protocol=protocol), missing
+    models = {name: model for name, model in experiment.models.items() if name not in missing}
+    if not models:
+        raise InputError(f"models: none is left; {'; '.join(map(str, missing.values()))}")
+    protocol = experiment.protocol.drop_models(missing.keys())
+    return replace(experiment, models=models, protocol=protocol), missing
 
 
-def read_pretrained(experiment: Experiment, contender: str) -> PretrainedWeights | None:
-    """Read the pretrained weights of a contender, once in a process; None if it has none.
+def read_pretrained(experiment: Experiment, model: str) -> PretrainedWeights | None:
+    """Read the pretrained weights of a model, once in a process; None if it has none.
 
     Raises:
         InputError: the weights cannot be read or downloaded, or the config comes from a file that is not trusted.
     """
-    weights, model = (getattr(experiment.contenders[contender], name) for name in ("weights", "model"))
+    weights, architecture = experiment.models[model].weights, experiment.models[model].architecture
     if weights is None:
         return None
-    location = f"contenders.{contender}.weights"
+    location = f"models.{model}.weights"
     if not experiment.trusted:
         raise InputError(f"{location}: weights are not read, as the config comes from a file that is not trusted")
-    values = json.dumps([vars(weights), dict(model)], default=str, sort_keys=True)
-    path = Path(weights.file or weights.cell or "")
-    return _read(values, file_state(path) if path.exists() else None, contender, location)
+    values = json.dumps([vars(weights), architecture], default=str, sort_keys=True)
+    path = Path(weights.file or weights.run or "")
+    return _read(values, file_state(path) if path.exists() else None, model, location)
 
 
 @lru_cache(maxsize=8)
-def _read(values: str, state: tuple[int, ...] | None, contender: str, location: str) -> PretrainedWeights:
+def _read(values: str, state: tuple[int, ...] | None, model: str, location: str) -> PretrainedWeights:
     """Read weights. ``state`` is part of the key of the cache, so that a replaced file is read again."""
-    settings, model = json.loads(values)
+    settings, architecture = json.loads(values)
     weights = Weights(**settings)
-    if weights.cell is not None:
-        trust = model.get("class_path", False)  # the class that the config itself names may be imported
-        is_experiment = (Path(weights.cell) / "grid.json").exists()
-        name = weights.contender or (contender if is_experiment else None)
-        return _from_network(open_network(weights.cell, contender=name, trust=trust), weights.cell)
+    if weights.run is not None:
+        trust = architecture.get("class_path", False)  # the class that the config itself names may be imported
+        is_experiment = (Path(weights.run) / "runs.json").exists()
+        name = weights.model or (model if is_experiment else None)
+        return _from_network(open_network(weights.run, model=name, trust=trust), weights.run)
     if weights.hub:
-        return _read_hub(str(model.get("name", "")), location)
-    return _read_file(Path(weights.file or ""), model, location)
+        return _read_hub(str(architecture.get("name", "")), location)
+    return _read_file(Path(weights.file or ""), architecture, location)
 
 
 def _from_network(network: TrainedNetwork, source: str) -> PretrainedWeights:
-    model, about = network.about.model, network.about
+    about = network.about
+    options = about.architecture.get("options", {})
     return PretrainedWeights(
         network.name,
         source,
         unwrap(network.network).state_dict(),
-        as_rows_and_cols("input_size", model.get("input_size", about.image_shape[1:])),
+        as_rows_and_cols("input_size", options.get("input_size", about.image_shape[1:])),
         about.mean,
         about.std,
-        **{name: model[name] for name in ("interpolation", "crop_pct") if name in model},
+        **{name: options[name] for name in ("interpolation", "crop_pct") if name in options},
         training_hashes=network.training_hashes,
-        model_block=model,
+        architecture=about.architecture,
     )
 
 
 def _read_hub(name: str, location: str) -> PretrainedWeights:
     import timm
 
-    architecture = name.removeprefix(TIMM_PREFIX)
+    timm_name = name.removeprefix(TIMM_PREFIX)
     if not name.startswith(TIMM_PREFIX):
         raise InputError(
-            f"{location}.hub: needs a model timm/NAME, but the model is {name!r}; set weights.file or weights.cell"
+            f"{location}.hub: needs a model timm/NAME, but the model is {name!r}; set weights.file or weights.run"
         )
     try:
         with _offline_without_network():
-            network: Any = timm.create_model(architecture, pretrained=True)
+            network: Any = timm.create_model(timm_name, pretrained=True)
     except Exception as error:  # libraries raise errors of many types: no network, no such weights, a full disk
         raise InputError(
             f"{location}.hub: the weights of {name} are not in timm's cache and could not be downloaded "
             f"({one_line(error)}); to load them from a file, set weights.file"
         ) from error
-    return _with_timm_config(name, f"timm's {architecture}", network.state_dict(), network.pretrained_cfg)
+    return _with_timm_config(name, f"timm's {timm_name}", network.state_dict(), network.pretrained_cfg)
 
 
 @contextmanager
@@ -196,17 +199,17 @@ def _offline_without_network() -> Iterator[None]:
         constants.HF_HUB_OFFLINE = before
 
 
-def _read_file(path: Path, model: Mapping[str, Any], location: str) -> PretrainedWeights:
+def _read_file(path: Path, architecture: Mapping[str, Any], location: str) -> PretrainedWeights:
     if not path.is_file():
         raise InputError(f"{location}.file: {path}: no such file")
     metadata = read_mapping(path.with_name("config.json"))  # export and timm write it next to the weights
     if path.suffix == ".ckpt" or isinstance(metadata.get("vit_vs_cnn"), Mapping):
-        return _from_network(open_network(path, trust=model.get("class_path", False)), str(path))
+        return _from_network(open_network(path, trust=architecture.get("class_path", False)), str(path))
     state = read_weights(path)
-    if (config := metadata.get("pretrained_cfg")) is None and str(model.get("name", "")).startswith(TIMM_PREFIX):
+    if (config := metadata.get("pretrained_cfg")) is None and str(architecture.get("name", "")).startswith(TIMM_PREFIX):
         import timm
 
-        default = timm.get_pretrained_cfg(str(model["name"]).removeprefix(TIMM_PREFIX), allow_unregistered=False)
+        default = timm.get_pretrained_cfg(str(architecture["name"]).removeprefix(TIMM_PREFIX), allow_unregistered=False)
         config = None if default is None else default.to_dict()
     try:
         return _with_timm_config(path.stem, str(path), state, config or {})
@@ -263,7 +266,7 @@ def fit_weights(
     else:
         state = convert_for_timm(network, pretrained.state)
     head = set() if num_classes is None else head_weight_names(network, num_classes, location)
-    block = f" are of model {json.dumps(dict(pretrained.model_block))} and" * bool(pretrained.model_block)
+    block = f" are of model {json.dumps(dict(pretrained.architecture))} and" * bool(pretrained.architecture)
     message = f"{location}: the weights of {pretrained.source}{block} do not fit"
     load_weights(network, state, message=message, without=head)
 

@@ -23,7 +23,7 @@ from vit_vs_cnn.errors import InputError, TrainingDiverged
 from vit_vs_cnn.files import file_state
 from vit_vs_cnn.runs.result import RunResult
 
-TABLE, PREDICTIONS, CONFIG = "results.csv", "predictions.npz", "experiment.yaml"
+TABLE, PREDICTIONS, CONFIG, RUNS = "results.csv", "predictions.npz", "experiment.yaml", "runs.json"
 #: Probabilities are stored as whole numbers from 0 to this.
 MAX_PROBABILITY_LEVEL = 255
 #: Arrays of whole numbers.
@@ -36,8 +36,8 @@ _WORDS = {"": None, "True": True, "False": False}
 
 
 def is_record(folder: Path) -> bool:
-    """True if a folder holds a record: a config and one table of runs, and no grid of run folders."""
-    return all((folder / name).is_file() for name in (TABLE, CONFIG)) and not (folder / "grid.json").exists()
+    """True if a folder holds a record: a config and one table of runs, and no list of run folders."""
+    return all((folder / name).is_file() for name in (TABLE, CONFIG)) and not (folder / RUNS).exists()
 
 
 def table_text(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -107,7 +107,7 @@ def read_recorded_runs(folder: Path) -> dict[Path, RunResult]:
     Raises:
         InputError: as ``read_result_table``.
     """
-    return {folder / "cells" / result.run: result for result in read_result_table(folder / TABLE)}
+    return {folder / result.run: result for result in read_result_table(folder / TABLE)}
 
 
 #: Arrays of the predictions of a record. ``classes`` and ``probability`` are ``(runs, images)``; the class is
@@ -190,7 +190,7 @@ def load_run_predictions(folder: Path, run: str) -> dict[str, np.ndarray]:
         InputError: the predictions are missing or cannot be read.
     """
     if not is_record(folder):
-        return read_predictions(folder / "cells" / run / PREDICTIONS)
+        return read_predictions(folder / run / PREDICTIONS)
     path = folder / PREDICTIONS
     if not path.exists():
         raise InputError(f"predictions {path}: no such file")

@@ -73,13 +73,13 @@ class RunStart:
 
     Arguments:
         finetune: trained part of the network: ``full``, ``head`` or ``last N``; None if not recorded.
-        architecture: hash of the model settings, except those that resize its input; None if not recorded.
+        architecture_hash: hash of the settings of its network, except options that resize images; None if not recorded.
         start_history_known: whether all images that the weights were trained on are recorded; None from scratch.
     """
 
     start_kind: StartKind
     finetune: str | None = None
-    architecture: str | None = None
+    architecture_hash: str | None = None
     start_name: str | None = None
     start_source: str | None = None
     start_hash: str | None = None
@@ -231,17 +231,17 @@ class Provenance:
 
 @dataclass(frozen=True)
 class RunResult:
-    """One contender, trained on one subset with one budget and seed.
+    """One model, trained on one subset with one budget and seed.
 
     Arguments:
         train_size: labelled images, validation images included.
         tuning: None for a recipe that was not searched for.
-        recipe: settings of the contender, without defaults.
+        recipe: settings of the model, without defaults.
         conditions: further settings that decide the result, without defaults.
     """
 
     run: str
-    contender: str
+    model: str
     train_size: int
     seed: int
     weights: str
@@ -254,7 +254,7 @@ class RunResult:
     batch_size: int | None = None
     recipe_source: RecipeSource | None = None
     tuning: TuningProvenance | None = None
-    model: dict[str, Any] = field(default_factory=dict)
+    architecture: dict[str, Any] = field(default_factory=dict)
     recipe: dict[str, Any] = field(default_factory=dict)
     conditions: dict[str, Any] = field(default_factory=dict)
 
@@ -278,7 +278,7 @@ class RunResult:
 
     @property
     def coordinates(self) -> tuple[str, int, int]:
-        return self.contender, self.train_size, self.seed
+        return self.model, self.train_size, self.seed
 
     @property
     def test_set(self) -> str | None:
@@ -334,7 +334,7 @@ class RunResult:
 
 
 #: Columns at the front of a table of runs.
-_FIRST_COLUMNS = ("contender", "train_size", "seed", "accuracy")
+_FIRST_COLUMNS = ("model", "train_size", "seed", "accuracy")
 #: Columns at its end, which are computed from the others.
 _DERIVED_COLUMNS = ("epochs", "flops", "images_per_second", "ended_early", "accuracy_low", "accuracy_high")
 _REQUIRED_PARTS = ("start", "data", "cost", "scores", "provenance")
@@ -408,8 +408,8 @@ def fold_name(fingerprint: str, fold: int) -> str:
 
 
 def group_results(results: Iterable[RunResult]) -> dict[tuple[str, int], list[RunResult]]:
-    """The results of each contender and training-set size, in their order."""
+    """The results of each model and training-set size, in their order."""
     groups: dict[tuple[str, int], list[RunResult]] = {}
     for result in results:
-        groups.setdefault((result.contender, result.train_size), []).append(result)
+        groups.setdefault((result.model, result.train_size), []).append(result)
     return groups

@@ -1,4 +1,4 @@
-"""Runs: one contender, training size, budget and seed. The settings that decide the result name the folder."""
+"""Runs: one model, training size, budget and seed. The settings that decide the result name the folder."""
 
 import re
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from vit_vs_cnn.config.experiment import Budget, Contender, Experiment, experiment_from_dict, read_config
+from vit_vs_cnn.config.experiment import Budget, Experiment, ModelConfig, experiment_from_dict, read_config
 from vit_vs_cnn.config.identity import hash_settings, run_identity
 from vit_vs_cnn.errors import DamagedFile, InputError, one_line
 from vit_vs_cnn.files import remove_partials, write_text
@@ -20,15 +20,15 @@ from vit_vs_cnn.typed_values import check
 
 @dataclass(frozen=True)
 class Run:
-    """One run of the grid.
+    """One run of an experiment.
 
     Arguments:
         train_size: labelled images, validation images included.
-        weights: identities of the pretrained weights, by contender (``PretrainedWeights.identity``).
+        weights: identities of the pretrained weights, by model (``PretrainedWeights.identity``).
     """
 
     experiment: Experiment
-    contender: str
+    model: str
     train_size: int
     budget: Budget
     seed: int
@@ -37,10 +37,10 @@ class Run:
     weights: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.contender not in self.experiment.contenders:
-            raise InputError(f"{self.contender!r} is not a contender of {self.experiment.name}")
+        if self.model not in self.experiment.models:
+            raise InputError(f"{self.model!r} is not a model of {self.experiment.name}")
         if not all(isinstance(values, Mapping) for values in self.weights.values()):
-            raise InputError("weights must be a mapping from contenders to plain values")
+            raise InputError("weights must be a mapping from models to plain values")
         if self.train_size < 1 or self.world_size < 1 or len(self.budget.amounts) > 1:
             raise InputError("train_size and world_size must be at least 1, and budget a single one")
 
@@ -53,26 +53,26 @@ class Run:
     def settings(self) -> dict[str, Any]:
         start = self.start
         return self.experiment.run_settings(
-            self.contender,
+            self.model,
             self.train_size,
             self.seed,
             budget=self.budget,
             fingerprint=self.fingerprint,
             world_size=self.world_size,
             starts_from=None if start is None else hash_settings(start.identity),
-            weights=self.weights.get(self.contender),
+            weights=self.weights.get(self.model),
         )
 
     @cached_property
-    def recipe(self) -> Contender:
-        """The contender as it is trained at this size, with this budget."""
-        return self.experiment.recipe(self.contender, self.train_size, self.budget)
+    def recipe(self) -> ModelConfig:
+        """The model as it is trained at this size, with this budget."""
+        return self.experiment.recipe(self.model, self.train_size, self.budget)
 
     @cached_property
     def start(self) -> "Run | None":
         """The run whose weights it begins with; None if it starts from no other run."""
         start = self.recipe.starts_from
-        return None if start is None else replace(self, contender=start)
+        return None if start is None else replace(self, model=start)
 
     @property
     def scored_on(self) -> ScoredOn:
@@ -80,18 +80,18 @@ class Run:
 
     @property
     def name(self) -> str:
-        """Display name: contender, size and seed, with the budget if there are several."""
+        """Display name: model, size and seed, with the budget if there are several."""
         several = len(self.experiment.protocol.budget.amounts) > 1
         return self._place + (f" of {self.budget.text}" if several else "")
 
     @property
     def _place(self) -> str:
-        return f"{self.contender}-n{self.train_size}-s{self.seed}"
+        return f"{self.model}-n{self.train_size}-s{self.seed}"
 
     @cached_property
     def folder(self) -> Path:
         """Folder of the run. Its hash does not depend on other budgets of the protocol."""
-        return self.experiment.folder / "cells" / f"{self._place}-{hash_settings(self.identity)}"
+        return self.experiment.folder / f"{self._place}-{hash_settings(self.identity)}"
 
     @property
     def checkpoint(self) -> Path:
@@ -150,7 +150,7 @@ class Run:
     def to_dict(self) -> dict[str, Any]:
         """Plain values, from which ``run_from_dict`` makes an equal run."""
         run = {
-            "contender": self.contender,
+            "model": self.model,
             "train_size": self.train_size,
             "budget": self.budget.to_dict(),
             "seed": self.seed,
@@ -158,7 +158,7 @@ class Run:
             "world_size": self.world_size,
             **({"weights": dict(self.weights)} if self.weights else {}),
         }
-        return {"experiment": self.experiment.to_dict(), "cell": run}
+        return {"experiment": self.experiment.to_dict(), "run": run}
 
     def write_result(self, result: RunResult) -> None:
         """Write ``result.json``. From then on the run is finished."""
@@ -169,9 +169,9 @@ class Run:
 def run_from_dict(values: Any, *, location: str, trusted: bool = False) -> Run:
     """The run that ``Run.to_dict`` describes. Raises InputError: something is missing or not allowed."""
     try:
-        experiment, own = dict(values["experiment"]), values["cell"]
+        experiment, own = dict(values["experiment"]), values["run"]
         check_plain(own, location=location)
-        arguments = check(Run, own, location=f"{location}: cell", skip={"experiment"})
+        arguments = check(Run, own, location=f"{location}: run", skip={"experiment"})
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(f"{location} is not the config of a run: {one_line(error)}") from error
     try:
@@ -187,14 +187,14 @@ def read_run(folder: Path, *, trusted: bool = False) -> Run:
 
 
 def split_folder_name(name: str) -> tuple[str, int, int]:
-    """Contender, training size and seed of a run, from the name of its folder, which is there before any file in it.
+    """Model, training size and seed of a run, from the name of its folder, which is there before any file in it.
 
-    Size, seed and hash are the last three parts. A contender may be named like them: ``vit-n500-s1``.
+    Size, seed and hash are the last three parts. A model may be named like them: ``vit-n500-s1``.
 
     Raises:
         InputError: this is not the name of a run's folder.
     """
     match = re.fullmatch(r"(.+)-n(\d+)-s(-?\d+)-[0-9a-f]+", name)
     if match is None:
-        raise InputError(f"{name}: this is not the name of a run's folder, which is CONTENDER-nSIZE-sSEED-HASH")
+        raise InputError(f"{name}: this is not the name of a run's folder, which is MODEL-nSIZE-sSEED-HASH")
     return match[1], int(match[2]), int(match[3])

@@ -40,7 +40,7 @@ class RunStatus:
     """State of one run."""
 
     folder: str
-    contender: str
+    model: str
     train_size: int
     seed: int
     budget: Budget
@@ -55,9 +55,9 @@ class RunStatus:
 
     @property
     def name(self) -> str:
-        """Display name: contender, size and seed, with the budget if there are several."""
+        """Display name: model, size and seed, with the budget if there are several."""
         budget = f" of {self.budget.text}" if self.has_other_budgets else ""
-        return f"{self.contender}-n{self.train_size}-s{self.seed}{budget}"
+        return f"{self.model}-n{self.train_size}-s{self.seed}{budget}"
 
 
 @dataclass(frozen=True, repr=False)
@@ -82,15 +82,15 @@ def read_status(folder: Path) -> ExperimentStatus:
     Raises:
         InputError: the folder has no experiment.
     """
-    if not (folder / "grid.json").exists() and (folder / "tuning" / "grid.json").exists():
+    if not (folder / "runs.json").exists() and (folder / "tuning" / "runs.json").exists():
         return replace(read_status(folder / "tuning"), name=f"{folder.resolve().name}, search for recipes")
     grid = read_run_names(folder)
     recorded = read_finished_results(folder) if is_record(folder) else {}
     runs = []
     for name, own in grid.items():
-        result = recorded.get(folder / "cells" / name)
+        result = recorded.get(folder / name)
         budget = own or Budget(steps=1 if result is None else max(1, result.cost.steps))
-        runs.append(_read_cell(folder / "cells" / name, budget, result, is_one_of_several=len({*grid.values()}) > 1))
+        runs.append(_read_run_status(folder / name, budget, result, is_one_of_several=len({*grid.values()}) > 1))
     running = sum(run.state is RunState.RUNNING for run in runs)
     return ExperimentStatus(folder.resolve().name, runs, seconds_left(runs, workers=max(1, running)))
 
@@ -102,8 +102,8 @@ def read_all(folder: Path) -> list[ExperimentStatus]:
         InputError: the folder has no experiment.
     """
     results = []
-    searches = {path.parents[1] for path in folder.glob("*/tuning/grid.json")}
-    for path in sorted(searches | {path.parent for path in folder.glob("*/grid.json")}):
+    searches = {path.parents[1] for path in folder.glob("*/tuning/runs.json")}
+    for path in sorted(searches | {path.parent for path in folder.glob("*/runs.json")}):
         try:
             results.append(read_status(path))
         except InputError as error:
@@ -114,7 +114,7 @@ def read_all(folder: Path) -> list[ExperimentStatus]:
     return results
 
 
-def _read_cell(folder: Path, budget: Budget, result: RunResult | None, *, is_one_of_several: bool) -> RunStatus:
+def _read_run_status(folder: Path, budget: Budget, result: RunResult | None, *, is_one_of_several: bool) -> RunStatus:
     place, steps = split_folder_name(folder.name), budget.to_dict().get("steps")
     status = RunStatus(folder.name, *place, budget, RunState.WAITING, has_other_budgets=is_one_of_several)
     if result is None and (folder / "result.json").exists():
@@ -140,25 +140,25 @@ def _read_cell(folder: Path, budget: Budget, result: RunResult | None, *, is_one
 
 
 def seconds_left(runs: Sequence[RunStatus], *, workers: int) -> float | None:
-    """Estimate the seconds until all runs have ended; None without a finished run of a contender.
+    """Estimate the seconds until all runs have ended; None without a finished run of a model.
 
-    The time of a run is proportional to its budget, by the finished runs of its contender. The sum is divided by the
+    The time of a run is proportional to its budget, by the finished runs of its model. The sum is divided by the
     number of workers. The longest remaining run is a lower bound. Failed runs are not repeated.
     """
     amounts = {c.folder: c.budget.amounts[0] * (c.train_size if c.budget.unit == "epochs" else 1) for c in runs}
     done: dict[str, list[float]] = {}
     for run in runs:
         if run.seconds is not None:
-            done.setdefault(run.contender, []).append(run.seconds / amounts[run.folder])
+            done.setdefault(run.model, []).append(run.seconds / amounts[run.folder])
     rates = {name: fmean(values) for name, values in done.items()}
     times = []
     for run in runs:
         if run.state not in (RunState.RUNNING, RunState.WAITING):
             continue
-        if run.contender not in rates:
+        if run.model not in rates:
             return None
         share = 1 - run.step / run.steps if run.step is not None and run.steps else 1.0
-        times.append(share * amounts[run.folder] * rates[run.contender])
+        times.append(share * amounts[run.folder] * rates[run.model])
     return max(sum(times) / max(1, min(workers, len(times))), *times) if times else 0.0
 
 

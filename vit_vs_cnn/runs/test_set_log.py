@@ -23,6 +23,8 @@ from vit_vs_cnn.statistics.pair_comparison import Obstacle, ObstacleKind
 
 #: Folder of the logs, next to the experiments: experiments with the same test images share a log.
 TEST_SET_LOG_FOLDER = "test-sets"
+#: Kind of the entry of an evaluation. Entries of other kinds are kept and not counted.
+EVALUATION = "evaluation"
 
 
 class LogEntry(NamedTuple):
@@ -37,6 +39,10 @@ class LogEntry(NamedTuple):
     hash: str
     values: Mapping[str, Any]
     is_chained: bool
+
+    @property
+    def is_evaluation(self) -> bool:
+        return self.values.get("kind") == EVALUATION
 
 
 class TestSetLog:
@@ -65,7 +71,7 @@ class TestSetLog:
 
     def count(self, weights: str) -> int:
         """Number of evaluations of these weights."""
-        return sum(entry.values.get("weights") == weights for entry in self.read())
+        return sum(entry.is_evaluation and entry.values["weights"] == weights for entry in self.read())
 
     def find(self, *, weights: str, label: str, run: Run | None) -> str | None:
         """Hash of the entry of an evaluation; None if it is missing."""
@@ -76,6 +82,7 @@ class TestSetLog:
     def record(self, *, weights: str, accuracy: float, label: str, run: Run | None) -> str:
         """Append an evaluation. Returns the hash of the entry."""
         entry = {
+            "kind": EVALUATION,
             "time": datetime.now(UTC).isoformat(timespec="seconds"),
             "what": label,
             **_describe(run),
@@ -122,17 +129,17 @@ class LogSummary:
     test_sets: int
     problem: str | None = None
 
-    def find_obstacle(self, contender: str, experiment: str | None = None) -> Obstacle | None:
-        """Reason in the log against a conclusion about a contender; None if there is none."""
+    def find_obstacle(self, model: str, experiment: str | None = None) -> Obstacle | None:
+        """Reason in the log against a conclusion about a model; None if there is none."""
         names = self.experiments if experiment is None else self.experiments | {experiment}
         recipes: dict[tuple[str, ...], set[str]] = {}
         for values in (entry.values for entry in self.entries):
-            if str(values.get("experiment")) in names and values.get("contender") == contender:
+            if str(values.get("experiment")) in names and values.get("model") == model:
                 key = tuple(str(values.get(name)) for name in ("experiment", "train_size", "budget"))
                 recipes.setdefault(key, set()).add(str(values.get("recipe")))
         text, most = self.problem, max(map(len, recipes.values()), default=0)
         if text is None and most > 1:
-            text = f"{most} recipes of {contender} were evaluated on this test set"
+            text = f"{most} recipes of {model} were evaluated on this test set"
         return None if text is None else Obstacle(ObstacleKind.TEST_SET_LOG, text)
 
     @property
@@ -142,7 +149,7 @@ class LogSummary:
             return "The runs were scored on validation images."
         if self.problem is not None:
             return f"{self.problem[0].upper()}{self.problem[1:]}."
-        counts = Counter(str(entry.values.get("weights")) for entry in self.entries)
+        counts = Counter(str(entry.values.get("weights")) for entry in self.entries if entry.is_evaluation)
         if not counts:
             return ""
         names = sorted({str(name) for entry in self.entries if (name := entry.values.get("experiment"))})
@@ -191,10 +198,11 @@ def hash_run_recipe(run: Run) -> str:
 def _describe(run: Run | None) -> dict[str, Any]:
     """The part of an entry about the run of the evaluated weights."""
     if run is None:
-        return dict.fromkeys(("experiment", "contender", "train_size", "seed", "budget", "recipe"))
+        return dict.fromkeys(("experiment", "model", "architecture", "train_size", "seed", "budget", "recipe"))
     return {
         "experiment": run.experiment.name,
-        "contender": run.contender,
+        "model": run.model,
+        "architecture": run.recipe.architecture,
         "train_size": run.train_size,
         "seed": run.seed,
         "budget": run.settings["budget"],
@@ -217,7 +225,7 @@ def _parse(line: bytes) -> dict[str, Any] | None:
 def _read_all_results(folder: Path) -> list[RunResult]:
     """All readable results, also of runs that the config no longer has, which were evaluated, too."""
     results = list(read_recorded_runs(folder).values()) if is_record(folder) else []
-    for path in sorted(folder.glob("cells/*/result.json")):
+    for path in sorted(folder.glob("*/result.json")):
         try:
             results.append(read_result(path))
         except DamagedFile:

@@ -343,7 +343,7 @@ class TrainedNetwork:
 def open_network(
     place: str | os.PathLike[str],
     *,
-    contender: str | None = None,
+    model: str | None = None,
     classes_from: TrainedNetwork | LabelledImages | None = None,
     trust: bool | str = False,
 ) -> TrainedNetwork:
@@ -354,13 +354,13 @@ def open_network(
     Arguments:
         place: a checkpoint, the folder of a run or an experiment, an exported .safetensors file with its config.json,
             or ``timm/NAME``, with ``=FILE`` for its weights (randomly initialized without).
-        contender: model of an experiment. Its run with the longest budget, the largest training size and the first
+        model: model of an experiment. Its run with the longest budget, the largest training size and the first
             seed is opened.
         classes_from: network or images with the classes and image shape of a model of timm.
         trust: whether a user-defined class of the model may be imported; or which one.
 
     Raises:
-        InputError: nothing that can be opened, no such contender, several and none is named, unknown classes, or a
+        InputError: nothing that can be opened, no such model, several and none is named, unknown classes, or a
             user-defined class without ``trust``.
     """
     word, path = os.fspath(place), Path(place)
@@ -368,9 +368,9 @@ def open_network(
         return _open_timm(word, classes_from)
     if classes_from is not None:
         raise InputError(f"{place} has its own classes and image size; --classes-from is for models of timm only")
-    network = _open_run(_choose_run(path, contender) if (path / "grid.json").exists() else path, trust)
-    if contender not in (None, network.run.contender):
-        raise InputError(f"{place} is of contender {network.run.contender!r}, not of {contender!r}")
+    network = _open_run(_choose_run(path, model) if (path / "runs.json").exists() else path, trust)
+    if model not in (None, network.run.model):
+        raise InputError(f"{place} is of model {network.run.model!r}, not of {model!r}")
     return network
 
 
@@ -426,15 +426,15 @@ def _open_run(path: Path, trust: bool | str) -> TrainedNetwork:
     )
 
 
-def _choose_run(experiment: Path, contender: str | None) -> Path:
-    """Folder of a contender's finished run with the longest budget, the largest training size and the first seed."""
+def _choose_run(experiment: Path, model: str | None) -> Path:
+    """Folder of a model's finished run with the longest budget, the largest training size and the first seed."""
     results = read_finished_results(experiment)
-    names = list(dict.fromkeys(result.contender for result in results.values()))
-    if contender is None and len(names) > 1:
-        options = " or ".join(f"--contender {name}" for name in names)
-        raise InputError(f"{experiment} has several contenders; name one ({options}), or the folder of a run")
-    name = names[0] if contender is None else contender
-    runs = {folder: result for folder, result in results.items() if result.contender == name}
+    names = list(dict.fromkeys(result.model for result in results.values()))
+    if model is None and len(names) > 1:
+        options = " or ".join(f"--model {name}" for name in names)
+        raise InputError(f"{experiment} has several models; name one ({options}), or the folder of a run")
+    name = names[0] if model is None else model
+    runs = {folder: result for folder, result in results.items() if result.model == name}
     if not runs:
-        raise InputError(f"{experiment} has no finished run of contender {name!r}; there are {', '.join(names)}")
+        raise InputError(f"{experiment} has no finished run of model {name!r}; there are {', '.join(names)}")
     return min(select_results(runs), key=lambda folder: runs[folder].seed)

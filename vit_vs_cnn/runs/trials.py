@@ -25,7 +25,7 @@ class Trial:
         values: sampled settings, by dotted name; empty for trial 0.
     """
 
-    contender: str
+    model: str
     train_size: int
     trial: int
     state: str
@@ -36,7 +36,7 @@ class Trial:
     validation_loss: float | None = None
     seeds: tuple[int, ...] = ()
     values: dict[str, Any] = field(default_factory=dict)
-    cells: tuple[str, ...] = ()
+    runs: tuple[str, ...] = ()
 
     @property
     def is_complete(self) -> bool:

@@ -18,7 +18,7 @@ from vit_vs_cnn.files import add_file_name, partial_path, publish_file
 from vit_vs_cnn.models.features import list_layers
 
 #: Checkpoint keys: True if the run stopped before the end of its budget; metrics that the last step logged.
-CHECKPOINT_KEY_ENDED_EARLY, CHECKPOINT_KEY_LAST_METRICS = "ended_early", "logged"
+CHECKPOINT_KEY_ENDED_EARLY, CHECKPOINT_KEY_LAST_METRICS = "ended_early", "last_metrics"
 
 
 class RunCheckpoint(Checkpoint):

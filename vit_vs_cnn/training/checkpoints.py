@@ -26,7 +26,7 @@ class CheckpointInfo:
     """Metadata of a checkpoint, from which its network can be rebuilt.
 
     Arguments:
-        model: ``model`` block of the config.
+        architecture: name or class of the network and its options, as in a config.
         image_shape: (channels, rows, cols).
         mean, std: mean and standard deviation of each channel, in [0, 1].
 
@@ -34,7 +34,7 @@ class CheckpointInfo:
         InputError: a value out of range.
     """
 
-    model: dict[str, Any]
+    architecture: dict[str, Any]
     class_names: tuple[str, ...]
     image_shape: tuple[int, int, int]
     mean: list[float]
@@ -50,7 +50,7 @@ class CheckpointInfo:
             raise InputError("class_names must be one or more names")
         if not len(self.mean) == len(self.std) == self.image_shape[0] or min(self.std) <= 0:
             raise InputError("mean and std must be one number for each channel, std above 0")
-        if not isinstance(self.model.get("name", self.model.get("class_path")), str):
+        if not isinstance(self.architecture.get("name", self.architecture.get("class_path")), str):
             raise InputError("the name of the model is missing")
 
 

@@ -29,9 +29,9 @@ def process_context() -> "ForkServerContext | SpawnContext":
 def start_early(experiment: Experiment) -> None:
     """Start the server while the experiment is still being checked, if several workers may execute its runs."""
     protocol = experiment.protocol
-    runs = len(experiment.contenders) * len(protocol.train_sizes) * len(protocol.seeds) * len(protocol.budget.amounts)
+    runs = len(experiment.models) * len(protocol.train_sizes) * len(protocol.seeds) * len(protocol.budget.amounts)
     workers = experiment.executor.workers or (os.cpu_count() or 1) // protocol.threads
-    may_be_finished = (experiment.folder / "grid.json").exists()
+    may_be_finished = (experiment.folder / "runs.json").exists()
     if sys.platform != "linux" or may_be_finished or experiment.executor.name not in ("auto", "processes"):
         return
     if min(runs, workers) < 2 or multiprocessing.current_process().daemon:

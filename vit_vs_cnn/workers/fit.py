@@ -90,8 +90,8 @@ def checkpoint_metadata(prepared: PreparedRun, mean: Sequence[float], std: Seque
     return {
         "identity": run.identity,
         "origin": run.to_dict(),
-        "contender": run.contender,
-        "model": prepared.model,
+        "model": run.model,
+        "architecture": prepared.architecture,
         "class_names": list(training.class_names),
         "image_shape": list(training.image_shape),
         "mean": list(mean),

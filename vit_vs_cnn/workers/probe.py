@@ -47,7 +47,7 @@ def fit_head(prepared: PreparedRun, console: Console) -> FittedNetwork:
         InputError: validation images are missing, or the last layer is not linear with a bias.
     """
     run, images, network = prepared.run, prepared.images, prepared.network
-    location = f"contenders.{run.contender}.finetune: head"
+    location = f"models.{run.model}.finetune: head"
     if not len(images.validation):
         raise InputError(
             f"{location} chooses its penalty on validation images, and data.validation_fraction leaves none at "
@@ -66,7 +66,11 @@ def fit_head(prepared: PreparedRun, console: Console) -> FittedNetwork:
     head = {id(value) for value in classifier.state_dict(keep_vars=True).values()}
     state = network.state_dict(keep_vars=True)
     trunk = {name: value for name, value in state.items() if id(value) not in head}
-    key = {"weights": hash_tensors(trunk), "model": prepared.model, "normalisation": [list(mean), list(std)]}
+    key = {
+        "weights": hash_tensors(trunk),
+        "architecture": prepared.architecture,
+        "normalization": [list(mean), list(std)],
+    }
     folder = output_folder(run.experiment.folder) / FEATURE_FOLDER / hash_settings(key)
     cache = FeatureCache(folder, network, normalize, classifier, run.name, console)
     training, validation = (cache.features(part) for part in (images.training, images.validation))

@@ -24,12 +24,12 @@ from vit_vs_cnn.config.recipes import recipe_search, recipe_source
 from vit_vs_cnn.config.trainer import as_list, trainer_settings
 from vit_vs_cnn.errors import EXIT_INTERRUPTED, EXIT_RUNS_FAILED, InputError, Interrupted, ProcessLost
 from vit_vs_cnn.files import read_mapping, write_text
+from vit_vs_cnn.models.presets import RESIZE_OPTIONS
 from vit_vs_cnn.process import on_termination
 from vit_vs_cnn.runs.evaluation import evaluate_once, hash_weights
 from vit_vs_cnn.runs.experiment_data import ExperimentData
 from vit_vs_cnn.runs.experiment_folder import FailureKind, has_failed_since, is_locked, write_failure
 from vit_vs_cnn.runs.held_out import OUT_OF_DISTRIBUTION_FILE, fit_on_validation
-from vit_vs_cnn.runs.networks import RESIZE_OPTIONS
 from vit_vs_cnn.runs.preparation import PreparedRun, prepare
 from vit_vs_cnn.runs.result import Provenance, RunData, RunResult, RunStart, RunState, ScoredOn, Scores, StartKind
 from vit_vs_cnn.runs.run import Run
@@ -45,7 +45,7 @@ LOGGED_COLUMNS = ("accuracy", "loss", "calibration_error", "validation_accuracy"
 #: Methods that end a run of a service.
 END_METHODS = ("finish", "end", "stop")
 #: Parts of the identity of a run that are separate fields of its result.
-_OWN_FIELDS = ("contender", "budget", "batch_size", "train_size", "seed", "scored_on")
+_OWN_FIELDS = ("model", "budget", "batch_size", "train_size", "seed", "scored_on")
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ def run_one(run: Run, data: ExperimentData, *, console: Console, request: WorkRe
             prepared = prepare(run, data)
             with open_services(run) as services:
                 for service in services:
-                    service.log_hyperparams({"cell": run.to_dict()["cell"], **run.settings})
+                    service.log_hyperparams({"run": run.to_dict()["run"], **run.settings})
                 is_probe = run.recipe.finetune.head
                 fitted = fit_head(prepared, console) if is_probe else fit(prepared, services, console)
                 result = score(prepared, fitted, data, began)
@@ -178,7 +178,7 @@ def run_in_own_process(run: Run) -> RunState:
     if is_locked(run.folder):
         return RunState.RUNNING
     run.write_config()
-    program = subprocess.Popen([sys.executable, "-m", "vit_vs_cnn", "cell", str(run.folder), "--trust"])
+    program = subprocess.Popen([sys.executable, "-m", "vit_vs_cnn", "run", str(run.folder), "--trust"])
     with on_termination(program.terminate):
         while program.poll() is None:
             with contextlib.suppress(KeyboardInterrupt):  # a terminal sends Ctrl-C to the program, too
@@ -276,7 +276,7 @@ def score(prepared: PreparedRun, fitted: FittedNetwork, data: ExperimentData, be
     identity, source = run.identity, data.source.provenance()
     return RunResult(
         run=run.folder.name,
-        contender=run.contender,
+        model=run.model,
         train_size=run.train_size,
         seed=run.seed,
         weights=weights,
@@ -310,8 +310,8 @@ def score(prepared: PreparedRun, fitted: FittedNetwork, data: ExperimentData, be
         batch_size=run.experiment.protocol.batch_size,
         recipe_source=recipe_source(run.recipe),
         tuning=recipe_search(run.recipe),
-        model=prepared.model,
-        recipe=identity["contender"],
+        architecture=prepared.architecture,
+        recipe=identity["model"],
         conditions={name: value for name, value in identity.items() if name not in _OWN_FIELDS},
     )
 
@@ -325,12 +325,13 @@ def _describe_start(prepared: PreparedRun) -> RunStart:
     elif run.start is not None:
         kind = StartKind.CONTINUED
     else:  # a user-defined class may load weights of any origin
-        kind = StartKind.UNKNOWN if "class_path" in recipe.model else StartKind.SCRATCH
+        kind = StartKind.UNKNOWN if recipe.class_path else StartKind.SCRATCH
     name = None if run.start is None else run.start.name
+    options = {name: value for name, value in recipe.options.items() if name not in RESIZE_OPTIONS}
     return RunStart(
         start_kind=kind,
         finetune=recipe.finetune.text,
-        architecture=hash_settings({key: value for key, value in recipe.model.items() if key not in RESIZE_OPTIONS}),
+        architecture_hash=hash_settings({**recipe.architecture, "options": options}),
         start_name=name if pretrained is None else pretrained.name,
         start_source=None if pretrained is None else pretrained.source,
         start_hash=None if pretrained is None else pretrained.identity["hash"],

@@ -7,7 +7,7 @@ import pytest
 from vit_vs_cnn.inspection.locality.study import SUMMARY_MEASURES, _read_layers
 
 SETTINGS = {"images": 7, "held_out": 5, "weights": "abc"}
-ROW = {"contender": "vit", "train_size": 80, "seed": 3, "layer": 0}
+ROW = {"model": "vit", "train_size": 80, "seed": 3, "layer": 0}
 ROW |= {f"{name}_{when}": 0.25 for name in SUMMARY_MEASURES for when in ("before", "after")}
 
 
@@ -31,7 +31,7 @@ def test_saved_measures_of_the_same_settings_are_read(tmp_path):
         [3],
         [[]],
         [{}],
-        *([ROW | change] for change in ({"layer": "1"}, {"contender": 3}, {"more": 1})),
+        *([ROW | change] for change in ({"layer": "1"}, {"model": 3}, {"more": 1})),
     ],
     ids=str,
 )

@@ -82,7 +82,7 @@ def test_differences_from_the_best_are_ordered_and_filled_only_with_a_conclusion
     assert [is_filled for is_filled, _ in filled] == [expected for _, expected in filled]
     assert {True, False} == {expected for _, expected in filled}
     assert "behind_the_best" not in experiment_figures(analysis_of_crossing())
-    unfinished = analyze([r for r in seeded(THREE) if r.train_size == 100 or r.contender == "vit"])
+    unfinished = analyze([r for r in seeded(THREE) if r.train_size == 100 or r.model == "vit"])
     assert experiment_figures(unfinished)["behind_the_best"].get_supxlabel() == "points below the CNN"
 
 

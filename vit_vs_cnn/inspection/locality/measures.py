@@ -38,7 +38,7 @@ def attention_distance(
     """``E_{x,q} sum_k A |q - k|`` with positions in pixels: the mean attention distance of every head.
 
     Reference: Dosovitskiy et al. 2021, figure 7 (right) and appendix D.7.
-    Differs: the class token is left out, and rows are renormalised.
+    Differs: the class token is left out, and rows are renormalized.
     """
     distances = patch_distances(grid_size, patch_size).to(weights.device)
     patches = patch_weights(weights, num_prefix_tokens)

@@ -57,7 +57,7 @@ def measure_locality(
 
     Arguments:
         network: a ``VisionTransformer``, evaluated without dropout, in any mode.
-        images: for measuring weights and fitting convolutions, normalised as the network takes them. A fit needs more
+        images: for measuring weights and fitting convolutions, normalized as the network takes them. A fit needs more
             images than (9 channels) / (interior patches).
         held_out: others like them, on which the fits are tested, with their ``labels``.
         summary_only: only ``SUMMARY_MEASURES`` are needed, which takes a fraction of the time.
@@ -229,7 +229,7 @@ def _read_layers(path: Path, settings: Mapping[str, Any]) -> list[Row] | None:
         rows = convert(list[dict[str, int | float | str | None]], saved.get("layers"), "layers")
     except InputError:
         return None
-    words, numbers = {"contender"}, {"train_size", "seed", "layer"}
+    words, numbers = {"model"}, {"train_size", "seed", "layer"}
     measures = {f"{name}_{when}" for name in SUMMARY_MEASURES for when in ("before", "after")}
     is_usable = all(
         row.keys() == words | numbers | measures
@@ -257,7 +257,7 @@ def _study_run(trained: TrainedNetwork, pool: ExperimentData, *, count: int, hel
     load_start_weights(run, initial)
     before, _ = measure_network(trained, images, initial.eval(), summary_only=True)
     rows: list[Row] = [
-        {"contender": run.contender, "train_size": run.train_size, "seed": run.seed, "layer": n} for n in after["layer"]
+        {"model": run.model, "train_size": run.train_size, "seed": run.seed, "layer": n} for n in after["layer"]
     ]
     for when, frame in (("before", before), ("after", after)):
         measures = frame.reindex(columns=[*SUMMARY_MEASURES]).add_suffix(f"_{when}").to_dict("records")
