@@ -136,6 +136,24 @@ def test_parallel_runs_shorten_the_plan(pool, monkeypatch, cores, workers, seeds
     assert parallel - 12 == pytest.approx(alone / at_a_time)  # 12 seconds until the processes have read the images
 
 
+@pytest.mark.parametrize(
+    ("change", "is_larger"),
+    [
+        ({"runs": 9}, False),
+        ({"train_sizes": (50, 100, 200)}, True),
+        ({"train_sizes": (100, 150, 180)}, False),
+        ({"train_sizes": (200,), "steps": (60,)}, False),
+        ({"seeds": (0, 1, 2, 3)}, True),
+        ({"seeds": (0, 1, 3, 4)}, False),
+        ({"steps": (60,)}, True),
+        ({"steps": (40,), "seeds": (0, 1, 2, 3)}, False),
+    ],
+)
+def test_a_larger_plan_has_all_seeds_and_no_fewer_sizes_images_or_steps(change, is_larger):
+    plan = GridPlan((100, 200), (0, 1, 2), (50,))
+    assert replace(plan, **change).is_larger_than(plan) == is_larger
+
+
 def test_the_cheapest_plan_with_a_conclusion_may_overrun_the_minutes():
     (small, medium, large), one_seed = (
         [GridPlan((100, 200), seeds, (10,), seconds=float(seconds)) for seeds, seconds in plans]

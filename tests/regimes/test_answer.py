@@ -193,6 +193,8 @@ def test_more_training_has_gains_and_the_change_of_the_difference(late, is_chang
 def test_difference_at_equal_compute_is_in_the_row():
     found = answer(budget_grid(FOUR_TIMES | {("resnet", 100): 0.68}, macs={"resnet": 400, "vit": 100}))
     assert found.rows[0][-1].startswith("significant, also at equal compute: +8.0 (")
+    unclear = answer(budget_grid(FOUR_TIMES | {("resnet", 100): 0.6}, macs={"resnet": 400, "vit": 100}))
+    assert unclear.rows[0][-1].startswith("significant, not significant at equal compute: +0.0 (")
     lost = answer(budget_grid(FOUR_TIMES, macs={"resnet": 400, "vit": 100}))
     assert lost.rows[0][-1].startswith("significant, reversed at equal compute: -10.0 (")
 

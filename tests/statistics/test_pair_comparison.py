@@ -77,6 +77,8 @@ def test_two_single_networks_are_compared_by_mcnemars_test(paired):
     first, second = correct(0.7, 1), correct(0.6, 1, seed=1)
     found = compare_models(("a", "b"), SeedScores.from_correct(first), SeedScores.from_correct(second), paired=paired)
     assert (found.test, found.p_value) == (ComparisonTest.MCNEMAR, mcnemar_exact(first[0], second[0]))
+    parts = [SeedScores.from_correct(0.3 + rows / 2) for rows in (first, second)]  # more than half right
+    assert compare_models(("a", "b"), *parts, paired=paired).p_value == found.p_value
     assert found.obstacle is not None and found.obstacle.kind is ObstacleKind.FEW_SEEDS
 
 

@@ -207,15 +207,16 @@ def read_analysis(folder: Path) -> tuple[Analysis, list[RunResult], Answers | No
     plan, log = read_plan(folder), summarize_log(folder, results[0].test_set)
     obstacles = {model: log.find_obstacle(model) for model in dict.fromkeys(result.model for result in results)}
     objections = {model: obstacle for model, obstacle in obstacles.items() if obstacle is not None}
+    answers = None
     try:
         answers = load_predictions(folder, results)
     except InputError as error:
-        analysis = analyze(results, plan=plan, log_objections=objections)
         warnings.warn(f"{error}; intervals are wider", stacklevel=2)
+    analysis = analyze(results, answers, plan=plan, log_objections=objections)
+    if answers is None:
         text = "Some predictions cannot be read, so intervals are wider."
-        caveat = Caveat(CaveatKind.PREDICTIONS_UNREADABLE, CaveatSeverity.WEAKENS, text)
-        return analysis.with_caveat(caveat), results, None
-    return analyze(results, answers, plan=plan, log_objections=objections), results, answers
+        analysis = analysis.with_caveat(Caveat(CaveatKind.PREDICTIONS_UNREADABLE, CaveatSeverity.WEAKENS, text))
+    return analysis, results, answers
 
 
 def read_table_analysis(path: Path) -> Analysis:

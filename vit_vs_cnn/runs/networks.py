@@ -198,12 +198,12 @@ def load_weights(
         InputError: they do not fit. The message begins with ``message``.
     """
     own = network.state_dict()
-    state = {name: value for name, value in weights.items() if name not in without}
+    state = {**weights, **{name: value for name, value in own.items() if name in without}}
     for name in own.keys() & state.keys():  # PyTorch would convert them
         if own[name].is_floating_point() != state[name].is_floating_point():
             raise InputError(f"{message}: {name} has type {state[name].dtype}, and the network has {own[name].dtype}")
     try:
-        network.load_state_dict(state | {name: value for name, value in own.items() if name in without})
+        network.load_state_dict(state)
     except RuntimeError as error:
         raise InputError(f"{message}: {one_line(error)}") from error
 

@@ -131,7 +131,7 @@ class LogSummary:
 
     def find_obstacle(self, model: str, experiment: str | None = None) -> Obstacle | None:
         """Reason in the log against a conclusion about a model; None if there is none."""
-        names = self.experiments if experiment is None else self.experiments | {experiment}
+        names = self.experiments | {experiment}
         recipes: dict[tuple[str, ...], set[str]] = {}
         for values in (entry.values for entry in self.entries):
             if str(values.get("experiment")) in names and values.get("model") == model:
