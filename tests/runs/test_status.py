@@ -16,6 +16,7 @@ from tests.results import make_result
 from vit_vs_cnn.cli import main
 from vit_vs_cnn.config.schema import Budget
 from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.runs import status
 from vit_vs_cnn.runs.experiment_folder import read_finished_results, select_results
 from vit_vs_cnn.runs.result import RunState
 from vit_vs_cnn.runs.run import read_run
@@ -72,14 +73,23 @@ def test_a_run_is_running_while_its_lock_is_held(folder):
     assert (left.state, left.step) == ("waiting", 11)
 
 
-def test_a_line_is_printed_for_each_run_that_ends_during_the_block(folder):
+def test_a_line_is_printed_for_each_run_that_ends_during_the_block(folder, monkeypatch):
     output = io.StringIO()
     view = LiveStatus(folder, Console(file=output, width=200))
+    monkeypatch.setattr(status, "REFRESH_SECONDS", 60.0)
+    view._refreshed = -60.0
+    failed = folder / NAMES[1] / "failed.json"
+    reason = failed.read_text()
     with view.shown():
+        failed.unlink()  # the run is repeated
+        view.refresh()
+        failed.write_text(reason)
         result = make_result(run=NAMES[2], train_size=100, steps=23, train_seconds=60.0)
         (folder / NAMES[2] / "result.json").write_text(result.to_json())
-    before, line = output.getvalue().splitlines()
-    assert before == "1 of 4 runs finished before"
+        view.refresh()  # too early
+        assert output.getvalue().splitlines() == ["1 of 4 runs finished before"]
+    _, again, line = output.getvalue().splitlines()
+    assert again == "resnet-n50-s0  failed: out of memory at step 4: no room"
     assert line.startswith("vit-n100-s0  50.0 % in 60 s  (2 of 4 done, 1 failed, 1 waiting")
 
 
