@@ -1,5 +1,4 @@
 import math
-import time
 
 import pytest
 import torch
@@ -52,11 +51,8 @@ def test_training_lowers_the_loss_and_is_reproducible():
 
 
 @pytest.mark.slow
-def test_it_learns_to_reverse_sequences_within_a_minute():
+def test_it_learns_to_reverse_sequences():
     model = small_transformer()
-    start = time.perf_counter()
     train_to_reverse(model, steps=600, max_length=12, batch_size=64, learning_rate=4e-3)
-    seconds = time.perf_counter() - start
     test = sequences_to_reverse(2003, 12, torch.Generator().manual_seed(2**40))
     assert exact_match(model, *test) >= 0.99
-    assert seconds < 60
