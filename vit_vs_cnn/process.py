@@ -121,8 +121,8 @@ def on_termination(act: Callable[[], object]) -> Iterator[None]:
 def record_interrupt(interrupted: threading.Event) -> Iterator[None]:
     """Set an event if Ctrl-C arrives within the block, and raise KeyboardInterrupt as usual.
 
-    Libraries may raise another error in its place, such as ImportError if it arrives while they are imported. Where
-    Ctrl-C is ignored, as in a job of ``nohup``, it stays ignored.
+    The event is needed because libraries may replace KeyboardInterrupt by another error, such as ImportError during an
+    import. Where Ctrl-C is ignored, as in a background job of a script, it stays ignored.
     """
     previous = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or previous is not signal.default_int_handler:

@@ -98,13 +98,13 @@ _SETTINGS_OF_ANY_MODEL = ("finetune", "starts_from")
 
 
 def merge(values: dict[Any, Any], over: Mapping[Any, Any], place: tuple[str, ...] = ()) -> None:
-    """Update settings by others, level by level, in place; lists and single values are replaced.
+    """Update ``values`` with ``over``, level by level; lists and single values are replaced.
 
-    Where ``over`` names another model, class, optimizer, unit of a budget or source of weights, the settings of the
-    old one are removed.
+    Where ``over`` has a different model, class, optimizer, unit of a budget (such as epochs) or source of weights,
+    settings that belonged to the previous one are removed.
 
     Arguments:
-        place: path of the settings in their config.
+        place: keys that lead to ``values`` in their config.
     """
     for name in _outdated_settings(values, over, place):
         del values[name]
@@ -117,7 +117,7 @@ def merge(values: dict[Any, Any], over: Mapping[Any, Any], place: tuple[str, ...
 
 
 def _outdated_settings(values: Mapping[Any, Any], over: Mapping[Any, Any], place: tuple[str, ...]) -> list[Any]:
-    """Settings that describe a kind which is replaced."""
+    """Names of the settings that belonged to a model, class, optimizer, budget or weights that are replaced."""
     block = place[-1] if place else ""
     if block == "budget":
         return [name for name in values if name in _UNITS and {*over} & {*_UNITS}]
@@ -174,7 +174,8 @@ def expand_short_forms(values: Mapping[str, Any]) -> dict[str, Any]:
 def expand_model(value: Any, *, location: str) -> Any:
     """Settings of a model with their short forms written out.
 
-    These are ``NAME``, ``timm/NAME=FILE``, ``weights: hub``, ``weights: PATH``, ``finetune: head`` and ``full``.
+    These are a text ``NAME`` or ``timm/NAME=FILE`` in place of all settings, and ``weights: hub``, ``weights: PATH``,
+    ``finetune: head`` and ``finetune: full``.
 
     Raises:
         InputError: another text, or a setting of an earlier version.

@@ -347,11 +347,12 @@ class ModelConfig:
     """Settings of one model of an experiment: its network, and how it is trained.
 
     Args:
-        name: Name from `vit-vs-cnn models`, or timm/NAME. timm/NAME=FILE also loads weights.
+        name: Name that `vit-vs-cnn models` lists, or timm/NAME. timm/NAME=FILE also loads weights.
         class_path: Custom class in place of a name.
         init_args: Arguments of the custom class.
-        options: Arguments of the constructor of a named model. For any model also input_size, interpolation and
-            crop_pct (images are resized), and permute_blocks and permutation_seed (blocks of pixels are permuted).
+        options: Arguments of the constructor of a named model. Every model, custom classes included, also takes
+            input_size, interpolation and crop_pct, which resize images, and permute_blocks and permutation_seed, which
+            permute blocks of pixels.
         recipe: default takes settings that are not set below from the recommended recipe of the model, unless
             optimizer.name is set; none takes plain defaults.
         optimizer: Optimizer.

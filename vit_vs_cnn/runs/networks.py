@@ -74,7 +74,7 @@ def build_network(
         shape = {"num_classes": num_classes, "image_size": (rows, cols), "in_channels": channels}
         if (class_path := architecture.get("class_path")) is not None:
             if rest:
-                raise InputError(f"{location}.options.{min(rest)}: arguments of a class belong into init_args")
+                raise InputError(f"{location}.options.{min(rest)}: arguments of a class belong in init_args")
             block = {"class_path": class_path, "init_args": architecture.get("init_args", {})}
             network = make_object(block, shape, location=location, trust=trust in (True, class_path))
             if not isinstance(network, nn.Module):
@@ -102,7 +102,9 @@ def _build_named(
     if names := GIVEN_BY_THE_DATA & options.keys():
         raise InputError(f"{location}.options.{min(names)} follows from the data and cannot be set")
     if names := DOWNLOAD_OPTIONS & options.keys():
-        raise InputError(f"{location}.options.{min(names)}: for pretrained weights set weights, to hub or a file")
+        raise InputError(
+            f"{location}.options.{min(names)}: for pretrained weights set weights to hub or to the path of a file"
+        )
     options = _typed_options(name, options, f"{location}.options")
     _check_size(name, {**options, **shape}, f"{location}.options", max_bytes)
     try:
