@@ -4,7 +4,7 @@
     python -m benchmarks.calibration --simulations 40      # a quick run
 
 Accuracies are simulated and analysed by the functions that analyse experiments (``regimes.comparisons.compare_all``,
-``runs.analysis_plan.AnalysisPlan``). Every share is printed with its Monte-Carlo standard error.
+``experiments.analysis_plan.AnalysisPlan``). Every share is printed with its Monte-Carlo standard error.
 
 A network classifies image i correctly where ease_i + noise exceeds a threshold. Of the variance 0.85 is ease, which all
 networks share, 0.05 is common to the networks of one seed, and 0.1 is each network's own. Seed noise is the standard
@@ -21,10 +21,10 @@ import numpy as np
 from scipy import stats
 
 from benchmarks import command_line, environment
-from vit_vs_cnn.regimes import comparisons as comparisons_module
-from vit_vs_cnn.regimes.comparisons import compare_all
-from vit_vs_cnn.regimes.measurements import Measurements
-from vit_vs_cnn.runs.analysis_plan import AnalysisPlan
+from vit_vs_cnn.analysis import comparisons as comparisons_module
+from vit_vs_cnn.analysis.comparisons import compare_all
+from vit_vs_cnn.analysis.measurements import Measurements
+from vit_vs_cnn.experiments.analysis_plan import AnalysisPlan
 from vit_vs_cnn.statistics.mean_distribution import accuracy_interval
 from vit_vs_cnn.statistics.pair_comparison import Conclusion, PairComparison
 from vit_vs_cnn.statistics.variance import pool_seed_variance

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks import command_line, markdown_table, range_text
+from vit_vs_cnn.analysis.budgets import BudgetResults
 from vit_vs_cnn.config.experiment import experiment_from_dict, read_config
 from vit_vs_cnn.data.synthetic.source import render_objects
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.regimes.budgets import BudgetResults
-from vit_vs_cnn.runs.evaluation import Predictions
+from vit_vs_cnn.networks.evaluation import Predictions
 from vit_vs_cnn.runs.experiment_folder import read_finished_results
 from vit_vs_cnn.runs.record import load_run_predictions
 

@@ -22,6 +22,7 @@ from torch.nn import functional as F
 
 from benchmarks import command_line
 from benchmarks.figure_words import recorded_png
+from vit_vs_cnn.analysis.analysis import Analysis, read_analysis, read_table_analysis
 from vit_vs_cnn.comparison.accuracy import ClassAccuracy
 from vit_vs_cnn.comparison.compare import CalibrationScores
 from vit_vs_cnn.comparison.corruptions import CorruptionAccuracy
@@ -31,14 +32,13 @@ from vit_vs_cnn.files import atomic_write
 from vit_vs_cnn.inspection.inspect import InspectedImages, Inspection, MethodMaps, NetworkInspection
 from vit_vs_cnn.inspection.locality.study import SUMMARY_MEASURES
 from vit_vs_cnn.inspection.saliency import SaliencyMethod
-from vit_vs_cnn.regimes.analysis import Analysis, read_analysis, read_table_analysis
+from vit_vs_cnn.networks.evaluation import Predictions
+from vit_vs_cnn.networks.trained_network import TrainedNetwork
 from vit_vs_cnn.reporting.figures import comparison
 from vit_vs_cnn.reporting.figures.experiment import accuracy_curves, experiment_figures
 from vit_vs_cnn.reporting.inspection_page import COLUMNS, overlay_figure
 from vit_vs_cnn.reporting.locality_page import before_and_after_figure
 from vit_vs_cnn.reporting.style import assign_styles
-from vit_vs_cnn.runs.evaluation import Predictions
-from vit_vs_cnn.runs.trained_network import TrainedNetwork
 from vit_vs_cnn.statistics.intervals import Estimate
 from vit_vs_cnn.training.checkpoints import CheckpointInfo
 

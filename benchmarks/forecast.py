@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks import command_line, markdown_table
-from vit_vs_cnn.regimes.budgets import BudgetResults
-from vit_vs_cnn.regimes.forecast import MIN_SIZES_FOR_FORECAST, Forecast, extrapolate
-from vit_vs_cnn.regimes.measurements import AccuracyPoint
+from vit_vs_cnn.analysis.budgets import BudgetResults
+from vit_vs_cnn.analysis.forecast import MIN_SIZES_FOR_FORECAST, Forecast, extrapolate
+from vit_vs_cnn.analysis.measurements import AccuracyPoint
 from vit_vs_cnn.runs.record import read_result_table
 
 MIN_SMALLER_SIZES = 3

@@ -22,9 +22,9 @@ from vit_vs_cnn.data.images import UNKNOWN, LabelledImages
 from vit_vs_cnn.data.options import CifarOptions
 from vit_vs_cnn.data.synthetic.source import render_objects
 from vit_vs_cnn.models.features import find_classifier
-from vit_vs_cnn.runs.evaluation import Predictions, predict
-from vit_vs_cnn.runs.held_out import MAX_STORED_FEATURES, OutOfDistributionScore, auroc, unlike_images
-from vit_vs_cnn.runs.trained_network import TrainedNetwork, open_network
+from vit_vs_cnn.networks.evaluation import Predictions, predict
+from vit_vs_cnn.networks.held_out import MAX_STORED_FEATURES, OutOfDistributionScore, auroc, unlike_images
+from vit_vs_cnn.networks.trained_network import TrainedNetwork
 
 
 def load_unlike_images(cifar: Path, count: int, shape: tuple[int, int, int]) -> dict[str, Tensor]:
@@ -104,7 +104,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=500, help="images of each kind (default: 500)")
     arguments = parser.parse_args()
     for run in arguments.runs:
-        judge(open_network(run), arguments.cifar, arguments.count)
+        judge(TrainedNetwork.open(run), arguments.cifar, arguments.count)
 
 
 if __name__ == "__main__":

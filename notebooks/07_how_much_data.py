@@ -18,9 +18,9 @@ import torch
 from scipy import stats
 
 import vit_vs_cnn as vc
+from vit_vs_cnn.analysis.caveats import max_unseen_failure_rate
+from vit_vs_cnn.analysis.measurements import failed_to_learn
 from vit_vs_cnn.data.subsets import nested_subsets
-from vit_vs_cnn.regimes.caveats import max_unseen_failure_rate
-from vit_vs_cnn.regimes.measurements import failed_to_learn
 from vit_vs_cnn.statistics.mean_distribution import SeedScores, difference_over_seeds
 from vit_vs_cnn.statistics.significance import fisher_exact
 from vit_vs_cnn.statistics.variance import pool_seed_variance

@@ -121,9 +121,9 @@ def costs_cached() -> Iterator[None]:
 
     Tests of the count call ``count_macs`` directly.
     """
-    from vit_vs_cnn.runs import networks
+    from vit_vs_cnn.networks import build
 
-    count, cached = networks.run_on_meta_device, {}
+    count, cached = build.run_on_meta_device, {}
 
     def run_on_meta_device(network: Any, shape: tuple[int, ...]) -> Any:
         key = type(network), repr(network), shape
@@ -132,7 +132,7 @@ def costs_cached() -> Iterator[None]:
         return cached[key]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(networks, "run_on_meta_device", run_on_meta_device)
+        patch.setattr(build, "run_on_meta_device", run_on_meta_device)
         yield
 
 

@@ -33,7 +33,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PATHS = ("statistics", "regimes", "comparison", "runs", "experiments", "data/subsets.py")
+PATHS = ("statistics", "analysis", "comparison", "runs", "images", "networks", "experiments", "data/subsets.py")
 #: Libraries that are imported once, before processes are forked.
 LIBRARIES = "torchvision lightning timm torchmetrics scipy.stats scipy.optimize pandas matplotlib.figure jsonargparse \
 sklearn.linear_model statsmodels.api rich jinja2 beartype jaxtyping pytest coverage"

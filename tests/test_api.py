@@ -19,7 +19,7 @@ from tests.experiments.tiny import tiny_config
 from vit_vs_cnn.api import load_experiment
 from vit_vs_cnn.errors import InputError, RunsFailed
 from vit_vs_cnn.inspection.saliency import saliency_maps
-from vit_vs_cnn.runs.evaluation import Predictions, predict
+from vit_vs_cnn.networks.evaluation import Predictions, predict
 from vit_vs_cnn.statistics.intervals import wilson_interval
 
 README = Path(__file__).parents[1] / "README.md"

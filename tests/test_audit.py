@@ -18,8 +18,8 @@ from vit_vs_cnn.cli import main
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.data.near_duplicates import find_copies
 from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.images.audit import Audit, _find_pairs
 from vit_vs_cnn.reporting.page import read_asset
-from vit_vs_cnn.runs.audit import Audit, _find_pairs
 
 pytestmark = pytest.mark.filterwarnings("always:.*are ignored. 2, such as loose:UserWarning")
 NASTY = "copy <script>alert(1)<_script>\n\x1b[31m.png"

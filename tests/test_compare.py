@@ -15,11 +15,11 @@ from tests.experiments.tiny import run_quietly, tiny_config
 from tests.results import changed
 from vit_vs_cnn.cli import main
 from vit_vs_cnn.config.experiment import experiment_from_dict
-from vit_vs_cnn.runs.evaluation import Predictions
-from vit_vs_cnn.runs.experiment_data import ExperimentData
-from vit_vs_cnn.runs.networks import CHECKPOINT_KEY_TRAINING_HASHES, TrainingImageHashes
+from vit_vs_cnn.images.experiment_data import ExperimentData
+from vit_vs_cnn.networks.evaluation import Predictions
+from vit_vs_cnn.networks.trained_network import TrainedNetwork
+from vit_vs_cnn.networks.training_hashes import CHECKPOINT_KEY_TRAINING_HASHES, TrainingImageHashes
 from vit_vs_cnn.runs.result import read_result
-from vit_vs_cnn.runs.trained_network import open_network
 
 PARTS = {"accuracy", "calibration", "corruptions", "similarity", "cost", "differences"}
 
@@ -157,7 +157,9 @@ def test_a_checkpoint_without_its_run_folder_is_compared_with_a_warning(trained_
 
 def test_timm_models_are_compared_with_and_without_weights(experiment, tmp_path, capsys):
     torch.manual_seed(1)
-    network = open_network("timm/resnet10t", classes_from=open_network(_run_folder(experiment, "vit-n120-s3"))).network
+    network = TrainedNetwork.open(
+        "timm/resnet10t", classes_from=TrainedNetwork.open(_run_folder(experiment, "vit-n120-s3"))
+    ).network
     torch.save({"state_dict": network.state_dict()}, tmp_path / "weights.pth")
     words = [_run_folder(experiment, "vit-n120-s3"), "timm/resnet10t", f"timm/resnet10t={tmp_path / 'weights.pth'}"]
     assert _compare(*words, "--parts", "accuracy,differences", "--json") == 0
@@ -170,7 +172,7 @@ def test_timm_models_are_compared_with_and_without_weights(experiment, tmp_path,
 
 def test_files_of_one_name_need_a_label(experiment, tmp_path, capsys, refused):
     run_folder = _run_folder(experiment, "vit-n120-s3")
-    network = open_network("timm/resnet10t", classes_from=open_network(run_folder)).network
+    network = TrainedNetwork.open("timm/resnet10t", classes_from=TrainedNetwork.open(run_folder)).network
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
         torch.save({"state_dict": network.state_dict()}, tmp_path / name / "w.pth")
@@ -342,7 +344,7 @@ def test_networks_with_different_test_images_are_refused(refused, experiment, tm
 
 def test_a_network_trained_on_the_test_images_is_refused(refused, experiment, monkeypatch, capsys):
     run_folder = _run_folder(experiment, "vit-n120-s3")
-    hashes = open_network(run_folder).pool().test_hashes(0)
+    hashes = TrainedNetwork.open(run_folder).pool().test_hashes(0)
     training_hashes = TrainingImageHashes(hashes[:7]).to_dict()
     _rewritten(
         run_folder / "checkpoints" / "last.ckpt",

@@ -10,7 +10,7 @@ from PIL import Image
 from vit_vs_cnn.cli import main
 from vit_vs_cnn.data.synthetic.source import render_objects
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.runs import pretrained
+from vit_vs_cnn.networks import pretrained
 
 CONFIG = Path(__file__).parents[1] / "configs" / "decide.yaml"
 

@@ -26,7 +26,7 @@ from vit_vs_cnn.api import load_experiment
 from vit_vs_cnn.commands import COMMANDS
 from vit_vs_cnn.config.experiment import find_config
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.runs.networks import build_network
+from vit_vs_cnn.networks.build import build_network
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([ROOT / "README.md", ROOT / "README.zh-CN.md", *ROOT.glob("docs/**/*.md"), ROOT / "results/README.md"])

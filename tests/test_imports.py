@@ -10,12 +10,13 @@ PACKAGE = Path(__file__).parents[1] / "vit_vs_cnn"
 
 #: Subpackages from the lowest to the highest. Each imports from earlier ones and itself only.
 SUBPACKAGES = (
-    *("attention", "statistics", "models", "data", "training", "config", "runs", "workers", "experiments", "regimes"),
-    *("inspection", "comparison", "conversion", "reporting", "results", "api", "commands", "cli"),
+    *("attention", "statistics", "models", "data", "training", "config", "runs", "images", "networks", "workers"),
+    *("experiments", "analysis", "inspection", "comparison", "conversion", "reporting", "loaded_network"),
+    *("api", "commands", "cli"),
 )
 #: Subpackages on one level, which do not import each other.
 APART = {("models", "statistics"), ("data", "attention"), ("data", "models"), ("data", "statistics")}
-EVERYWHERE = {*"bounds console counter_random devices errors files process strict_yaml typed_values".split()}
+EVERYWHERE = {*"bounds console counter_random devices errors files mappings process strict_yaml typed_values".split()}
 LIBRARIES = {
     "attention": {"torch", "einops", "jaxtyping"},
     "models": {"torch", "torchvision", "einops", "jaxtyping", "timm"},
@@ -30,8 +31,8 @@ ONLY_IN = {
         "models/vit.py",
         "training/optimization.py",
         "training/muon.py",
-        "runs/networks.py",
-        "runs/pretrained.py",
+        "networks/build.py",
+        "networks/pretrained.py",
     },
     "matplotlib": {"reporting/"},
 }

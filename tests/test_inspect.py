@@ -31,8 +31,8 @@ from vit_vs_cnn.inspection.inspect import (
     select_images,
     select_methods,
 )
+from vit_vs_cnn.networks.trained_network import TrainedNetwork
 from vit_vs_cnn.reporting.inspection_page import describe_prediction
-from vit_vs_cnn.runs.trained_network import open_network
 from vit_vs_cnn.training.checkpoints import CheckpointInfo
 
 STEPS = 5
@@ -136,7 +136,7 @@ def test_inspected_predictions_and_deletion_scores_equal_those_of_the_network(ex
 
 
 def test_a_converted_network_and_its_original_have_different_names_and_folders(experiment, tmp_path):
-    trained = open_network(_run_folder(experiment, "resnet-n60-s3"))
+    trained = TrainedNetwork.open(_run_folder(experiment, "resnet-n60-s3"))
     path = tmp_path / "attention.ckpt"
     convert_to_attention(trained, {}, path, trained.pool().test(trained.run.seed).subset(torch.arange(1)))
     runs = open_networks([trained.path, path])
@@ -151,12 +151,12 @@ def test_a_converted_network_and_its_original_have_different_names_and_folders(e
 def test_errors_of_fitted_heads_equal_those_measured_on_layer_outputs(experiment, tmp_path, options, monkeypatch):
     monkeypatch.setattr(head_fit, "NUM_STEPS", 60)
     monkeypatch.setattr(head_fit, "NUM_REFINING_STEPS", 3)
-    trained = open_network(_run_folder(experiment, "resnet-n60-s3"))
+    trained = TrainedNetwork.open(_run_folder(experiment, "resnet-n60-s3"))
     training = trained.pool().draw(60, 3).training
     found = convert_to_attention(
         trained, options, tmp_path / "attention.ckpt", training.subset(torch.arange(1)), training
     )
-    converted = dict(open_network(found.path).network.named_modules())
+    converted = dict(TrainedNetwork.open(found.path).network.named_modules())
     errors = []
 
     def compare(name, conv, inputs):
@@ -217,13 +217,13 @@ def test_images_are_sent_to_the_device_of_the_network(tmp_path):
 
 
 def test_sampled_images_depend_on_the_seed_and_not_on_the_network(experiment):
-    one, other = (open_network(_run_folder(experiment, name)) for name in ("vit-n120-s3", "resnet-n60-s3"))
+    one, other = (TrainedNetwork.open(_run_folder(experiment, name)) for name in ("vit-n120-s3", "resnet-n60-s3"))
     sampled_ids = [select_images(trained, count=7).data.sample_ids for trained in (one, other)]
     assert sampled_ids[0] == sampled_ids[1] != select_images(one, count=7, seed=1).data.sample_ids
 
 
 def test_image_files_have_the_class_of_their_folder_and_are_sampled_by_seed(experiment, tmp_path):
-    trained = open_network(_run_folder(experiment, "vit-n120-s3"))
+    trained = TrainedNetwork.open(_run_folder(experiment, "vit-n120-s3"))
     name = trained.class_names[1]
     for place in (name, "elsewhere"):
         (tmp_path / place).mkdir()

@@ -12,8 +12,8 @@ from tests.experiments.tiny import tiny_config
 from vit_vs_cnn.attention.convolution import head_fit
 from vit_vs_cnn.cli import main
 from vit_vs_cnn.inspection.locality.study import select_images
+from vit_vs_cnn.networks.trained_network import TrainedNetwork
 from vit_vs_cnn.runs.result import StartKind, read_result
-from vit_vs_cnn.runs.trained_network import open_network
 
 MEASURED = ["--count", "60", "--held-out", "24"]
 
@@ -50,7 +50,7 @@ def test_a_converted_network_gives_the_same_logits_and_is_a_checkpoint(experimen
     assert "same class                     100.00 % of 60 images" in printed
     exact = float(printed.split("float64")[0].split()[-2])
     assert exact <= 1e-10
-    compiled = open_network(run / "checkpoints" / "attention.ckpt")
+    compiled = TrainedNetwork.open(run / "checkpoints" / "attention.ckpt")
     assert type(compiled.network).__name__ == "AttentionNetwork"
     assert compiled.name == "resnet-n80-s3 (attention)"
     assert main(["export", str(compiled.path), "--format", "safetensors", "--output", str(run / "out")]) == 0
@@ -70,7 +70,7 @@ def test_a_network_with_more_heads_is_closer_to_the_cnn(experiment, tmp_path, ca
         )
         errors[heads] = float(re.search(r"error of the outputs +([\d.]+) %", printed)[1])
         assert bound - 0.1 <= error <= bound + 12
-        assert open_network(path).network(torch.zeros(1, 3, 16, 16)).shape == (1, 10)
+        assert TrainedNetwork.open(path).network(torch.zeros(1, 3, 16, 16)).shape == (1, 10)
     assert 0 < errors[3] < errors[1]
 
 
@@ -87,7 +87,7 @@ def test_trainable_conversions_start_from_the_cnn_of_their_size_and_seed(experim
 
 
 def test_held_out_images_are_neither_training_nor_test_images(experiment):
-    trained = open_network(_run_folder(experiment, "vit"))
+    trained = TrainedNetwork.open(_run_folder(experiment, "vit"))
     pool = trained.pool()
     fitted, held_out = select_images(trained.run, pool, count=50, held_out=30)
     trained = set(pool.draw(80, 3).training.sample_ids)

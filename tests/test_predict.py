@@ -14,16 +14,16 @@ from PIL import Image
 
 import vit_vs_cnn as vc
 from tests.results import changed
+from vit_vs_cnn.analysis.analysis import read_analysis
 from vit_vs_cnn.cli import main
 from vit_vs_cnn.data.decoding import decode_batches, decode_image, find_input_files
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.models.features import find_classifier
-from vit_vs_cnn.regimes.analysis import read_analysis
-from vit_vs_cnn.runs import held_out
-from vit_vs_cnn.runs.evaluation import fit_temperature, predict
-from vit_vs_cnn.runs.held_out import fit_on_validation, unlike_images
+from vit_vs_cnn.networks import held_out
+from vit_vs_cnn.networks.evaluation import fit_temperature, predict
+from vit_vs_cnn.networks.held_out import fit_on_validation, unlike_images
+from vit_vs_cnn.networks.trained_network import ImagePredictions
 from vit_vs_cnn.runs.result import read_result
-from vit_vs_cnn.runs.trained_network import ImagePredictions
 
 #: The command prints this warning, which must not fail a test.
 pytestmark = pytest.mark.filterwarnings("always:.*could not be read:UserWarning")

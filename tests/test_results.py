@@ -10,16 +10,16 @@ import yaml
 
 from benchmarks import maps
 from tests.printed import find_difference
+from vit_vs_cnn.analysis.analysis import Analysis, read_analysis, read_table_analysis
+from vit_vs_cnn.analysis.answer import write_answer
 from vit_vs_cnn.cli import main
 from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.config.identity import hash_settings, run_identity
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.regimes.analysis import Analysis, read_analysis, read_table_analysis
-from vit_vs_cnn.regimes.answer import write_answer
-from vit_vs_cnn.regimes.budgets import longest_results
+from vit_vs_cnn.images.near_duplicates import find_near_duplicates
 from vit_vs_cnn.reporting.experiment_tables import comparison_table, duplicates_table
-from vit_vs_cnn.runs.near_duplicates import find_near_duplicates
 from vit_vs_cnn.runs.record import read_result_table
+from vit_vs_cnn.runs.result import longest_results
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"

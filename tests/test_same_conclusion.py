@@ -11,7 +11,7 @@ import torch
 from tests.experiments.tiny import run_quietly, tiny_config, tiny_experiment
 from tests.results import changed
 from vit_vs_cnn.cli import main
-from vit_vs_cnn.runs.evaluation import Predictions
+from vit_vs_cnn.networks.evaluation import Predictions
 from vit_vs_cnn.runs.record import MAJORITY
 from vit_vs_cnn.runs.result import read_result
 
@@ -93,7 +93,7 @@ def _by_pair(comparisons: list[dict]) -> dict:
     for one in comparisons:
         sign = 1 if one["first"] < one["second"] else -1
         ends = [sign * one["difference"][end] for end in ("value", "low", "high")]
-        texts = {key: one[key] for key in ("seeds", "test", "adjusted_for", "is_primary", "conclusion", "obstacle")}
+        texts = {key: one[key] for key in ("seeds", "test", "adjusted_for", "is_primary", "conclusion", "caveat")}
         numbers = [*sorted(ends), one["p_value"], one["adjusted_p_value"]]
         found[tuple(sorted((one["first"], one["second"])))] = (numbers, texts)
     return found

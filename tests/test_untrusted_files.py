@@ -18,8 +18,8 @@ from tests.experiments.tiny import run_quietly, tiny_config
 from vit_vs_cnn.cli import main
 from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.networks.trained_network import TrainedNetwork
 from vit_vs_cnn.runs.run import read_run
-from vit_vs_cnn.runs.trained_network import open_network
 from vit_vs_cnn.training.checkpoints import read_checkpoint
 
 KINDS = ("call", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("import", "text", "name")))
@@ -90,7 +90,7 @@ def test_classes_named_in_a_checkpoint_or_config_are_not_instantiated(trained, m
     torch.save(contents, tmp_path / "changed.ckpt")
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(values))
     with contextlib.suppress(InputError):
-        assert open_network(tmp_path / "changed.ckpt").run.recipe is not None
+        assert TrainedNetwork.open(tmp_path / "changed.ckpt").run.recipe is not None
     with contextlib.suppress(InputError):
         assert read_run(tmp_path).model == "vit"
 
@@ -156,7 +156,7 @@ def test_a_network_opens_without_its_training_classes(trained, marked, tmp_path,
     torch.save(contents, tmp_path / "changed.ckpt")
     wanted = ["--format", "safetensors", "--output", str(tmp_path / "out")]
     assert main(["export", str(tmp_path / "changed.ckpt"), *wanted]) == 0
-    assert open_network(tmp_path / "out" / "model.safetensors").run.recipe is not None
+    assert TrainedNetwork.open(tmp_path / "out" / "model.safetensors").run.recipe is not None
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -174,8 +174,8 @@ def test_a_file_with_a_custom_model_opens_if_trusted(tmp_path):
     run_quietly(experiment_from_dict(values))
     (checkpoint,) = tmp_path.rglob("last.ckpt")
     with pytest.raises(InputError, match=r"vit_vs_cnn\.models\.ResNet is not imported without --trust"):
-        open_network(checkpoint)
-    assert type(open_network(checkpoint, trust=True).network).__name__ == "ResNet"
+        TrainedNetwork.open(checkpoint)
+    assert type(TrainedNetwork.open(checkpoint, trust=True).network).__name__ == "ResNet"
 
 
 def test_a_model_may_start_from_one_with_a_custom_model(tmp_path):
@@ -195,7 +195,7 @@ def test_a_file_cannot_choose_where_to_write_or_what_to_download(trained, tmp_pa
     experiment["data"]["folder"] |= {"cache": str(elsewhere / "cache")}
     (tmp_path / "here").mkdir()
     torch.save(contents, tmp_path / "here" / "changed.ckpt")
-    trained = open_network(tmp_path / "here" / "changed.ckpt")
+    trained = TrainedNetwork.open(tmp_path / "here" / "changed.ckpt")
     data = trained.pool().data
     assert (data.cifar.download, data.cifar.mirror, data.folder.cache) == (False, None, None)
     assert main(["compare", str(tmp_path / "here" / "changed.ckpt"), "--parts", "accuracy"]) == 0
@@ -242,7 +242,7 @@ def test_malformed_or_huge_metadata_of_a_checkpoint_give_a_one_line_error(traine
     contents["vit_vs_cnn"] |= change
     torch.save(contents, tmp_path / "changed.ckpt")
     with pytest.raises(InputError) as caught:
-        open_network(tmp_path / "changed.ckpt")
+        TrainedNetwork.open(tmp_path / "changed.ckpt")
     assert message in str(caught.value)
     assert "changed.ckpt" in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -252,7 +252,7 @@ def test_malformed_or_huge_metadata_of_a_checkpoint_give_a_one_line_error(traine
 def test_a_checkpoint_without_weights_or_metadata_is_refused(tmp_path, contents):
     torch.save(contents, tmp_path / "changed.ckpt")
     with pytest.raises(InputError, match=r"changed\.ckpt"):
-        open_network(tmp_path / "changed.ckpt")
+        TrainedNetwork.open(tmp_path / "changed.ckpt")
 
 
 def _altered(contents: dict[str, Any], how: str) -> dict[str, Any]:

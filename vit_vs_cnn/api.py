@@ -17,6 +17,7 @@ from vit_vs_cnn.config.experiment import Data, Experiment, experiment_from_dict,
 from vit_vs_cnn.config.reading import expand_short_forms, merge, override
 from vit_vs_cnn.console import open_console
 from vit_vs_cnn.errors import InputError, RunsFailed
+from vit_vs_cnn.mappings import group_by
 from vit_vs_cnn.process import preserve_process_state, quiet_lightning
 from vit_vs_cnn.strict_yaml import to_plain
 from vit_vs_cnn.workers import start_early
@@ -28,13 +29,13 @@ if TYPE_CHECKING:
     from vit_vs_cnn.conversion.export import ExportedFile
     from vit_vs_cnn.conversion.to_attention import AttentionConversion
     from vit_vs_cnn.data.images import LabelledImages
+    from vit_vs_cnn.images.audit import Audit
     from vit_vs_cnn.inspection.inspect import Inspection
     from vit_vs_cnn.inspection.locality.study import Locality
+    from vit_vs_cnn.loaded_network import LoadedNetwork
+    from vit_vs_cnn.networks.trained_network import ImagePredictions, TrainedNetwork
     from vit_vs_cnn.reporting.findings import Findings
-    from vit_vs_cnn.results import LoadedNetwork
-    from vit_vs_cnn.runs.audit import Audit
     from vit_vs_cnn.runs.status import ExperimentStatus
-    from vit_vs_cnn.runs.trained_network import ImagePredictions, TrainedNetwork
 
 #: A path.
 Place = str | os.PathLike[str]
@@ -80,7 +81,7 @@ def train(
     with _progress(quiet):
         from vit_vs_cnn.experiments.runner import run_experiment
         from vit_vs_cnn.experiments.time_plan import plan_for_time
-        from vit_vs_cnn.runs.experiment_data import ExperimentData
+        from vit_vs_cnn.images.experiment_data import ExperimentData
         from vit_vs_cnn.runs.experiment_folder import read_finished_results
         from vit_vs_cnn.workers.trainer import world_size
 
@@ -197,8 +198,8 @@ def _drop_missing_weights(experiment: Experiment, console: "Console") -> tuple[E
     """
     if not any(model.weights and model.weights.optional for model in experiment.models.values()):
         return experiment, {}
-    from vit_vs_cnn.runs.analysis_plan import missing_weights_texts
-    from vit_vs_cnn.runs.pretrained import drop_missing_weights
+    from vit_vs_cnn.experiments.analysis_plan import missing_weights_texts
+    from vit_vs_cnn.networks.pretrained import drop_missing_weights
 
     remaining, errors = drop_missing_weights(experiment)
     missing = {name: experiment.models[name].name or name for name in errors}
@@ -251,8 +252,8 @@ def _name_of_images(data: Data) -> str:
 
 def _write_audit(data: Data, folder: Path, quiet: bool, trust: bool) -> "Audit":
     with _progress(quiet) as report_progress:
+        from vit_vs_cnn.images.audit import audit_images
         from vit_vs_cnn.reporting.audit_report import audit_page
-        from vit_vs_cnn.runs.audit import audit_images
 
         audit = audit_images(data, report_progress, trust=trust)
         report_progress("writing")
@@ -262,8 +263,8 @@ def _write_audit(data: Data, folder: Path, quiet: bool, trust: bool) -> "Audit":
 
 def _audit_first(experiment: Experiment, quiet: bool) -> None:
     """Audit the images of an experiment once and print the three most serious findings."""
+    from vit_vs_cnn.images.audit import AUDIT_FOLDER
     from vit_vs_cnn.reporting.audit_report import images_line
-    from vit_vs_cnn.runs.audit import AUDIT_FOLDER
 
     folder = experiment.folder / AUDIT_FOLDER
     if (experiment.folder / "experiment.yaml").exists() and (folder / "index.html").exists():
@@ -524,11 +525,9 @@ def _most_accurate(place: Place, quiet: bool) -> str | None:
         return None
     from vit_vs_cnn.runs.experiment_folder import read_finished_results, select_results
 
-    accuracies: dict[str, list[float]] = {}
     results = [*select_results(read_finished_results(folder)).values()]
-    for result in results:
-        accuracies.setdefault(result.model, []).append(result.accuracy)
-    means = {name: fmean(values) for name, values in accuracies.items()}
+    groups = group_by(results, lambda result: result.model)
+    means = {name: fmean(result.accuracy for result in group) for name, group in groups.items()}
     best = max(means, key=means.__getitem__)
     if others := ", ".join(name for name in means if name != best):
         open_console(quiet=quiet).print(
@@ -570,8 +569,8 @@ def locality(
     with _progress(quiet) as report_progress:
         import pandas
 
+        from vit_vs_cnn.analysis.analysis import read_analysis
         from vit_vs_cnn.inspection.locality.study import Locality, measure_network, select_images, study_locality
-        from vit_vs_cnn.regimes.analysis import read_analysis
         from vit_vs_cnn.reporting.locality_page import locality_page, study_page
         from vit_vs_cnn.runs.experiment_folder import read_finished_results
 
@@ -733,6 +732,16 @@ def models(pattern: str = "*") -> list[dict[str, Any]]:
     ]
 
 
+def schema() -> dict[str, Any]:
+    """JSON schema of a config, with which editors complete and check it.
+
+    The first lines of a config name the file for them: ``# yaml-language-server: $schema=schema.json``.
+    """
+    from vit_vs_cnn.config.json_schema import config_schema
+
+    return config_schema()
+
+
 @preserve_process_state()
 def load(
     path: Place,
@@ -755,17 +764,16 @@ def load(
         InputError: a path that cannot be opened, an unknown model, or an experiment with several models and no choice.
     """
     from vit_vs_cnn.data.images import LabelledImages
-    from vit_vs_cnn.results import LoadedNetwork
-    from vit_vs_cnn.runs.trained_network import TrainedNetwork, open_network
+    from vit_vs_cnn.loaded_network import LoadedNetwork
+    from vit_vs_cnn.networks.trained_network import TrainedNetwork
 
     if not isinstance(path, str | os.PathLike):
         raise InputError(f"load: expected the path of a checkpoint or a folder, got {path!r}")
     if isinstance(classes_from, str | os.PathLike):
-        classes_from = open_network(classes_from, model=model, trust=trust)
+        classes_from = TrainedNetwork.open(classes_from, model=model, trust=trust)
     elif classes_from is not None and not isinstance(classes_from, TrainedNetwork | LabelledImages):
         raise InputError(f"load: classes_from: expected a network, its path, or images, got {classes_from!r}")
-    network = open_network(path, model=model, classes_from=classes_from, trust=trust)
-    return LoadedNetwork(**vars(network))
+    return LoadedNetwork.open(path, model=model, classes_from=classes_from, trust=trust)
 
 
 def load_experiment(
@@ -803,7 +811,7 @@ def _with_images(experiment: Experiment, value: Any) -> Experiment:
     """Replace the images of an experiment by images given in Python, if there are any."""
     if value is None:
         return experiment
-    from vit_vs_cnn.runs.experiment_data import set_images
+    from vit_vs_cnn.images.experiment_data import set_images
 
     return dataclasses.replace(experiment, data=set_images(experiment.data, value))
 

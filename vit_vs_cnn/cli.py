@@ -130,7 +130,7 @@ def execute_run(words: list[str]) -> None:
     folder = words[0] if words else ""
     if "--trust" not in words[1:]:
         raise InputError(f"{folder}: its config.yaml names the code to run; add --trust if the folder is yours")
-    from vit_vs_cnn.runs.experiment_data import ExperimentData
+    from vit_vs_cnn.images.experiment_data import ExperimentData
     from vit_vs_cnn.runs.experiment_folder import raise_failures
     from vit_vs_cnn.runs.result import RunState
     from vit_vs_cnn.runs.run import read_run
@@ -194,8 +194,8 @@ def to_json(result: Any) -> str:
 
 def print_result_table(path: Path, *, in_json: bool, output: Path | None) -> None:
     """Print the accuracies and the answer of a recorded table, and write its report if a folder is named."""
-    from vit_vs_cnn.regimes.analysis import read_table_analysis
-    from vit_vs_cnn.regimes.answer import write_answer
+    from vit_vs_cnn.analysis.analysis import read_table_analysis
+    from vit_vs_cnn.analysis.answer import write_answer
     from vit_vs_cnn.reporting.experiment_page import ACCURACIES_ALONE, write_table_page
     from vit_vs_cnn.runs.record import read_result_table
 
@@ -344,4 +344,5 @@ PRINTERS: dict[str, Callable[[Any], None]] = {
     "locality": _print_locality,
     "export": _print_export,
     "models": _print_models,
+    "schema": lambda schema: print(to_json(schema), end=""),
 }

@@ -67,7 +67,8 @@ class Command:
     def positional(self) -> list[inspect.Parameter]:
         """Parameters given without an option: the first one, and the variadic one."""
         parameters = list(inspect.signature(self.function).parameters.values())
-        first = [] if self.config_settings or parameters[0].kind is inspect.Parameter.KEYWORD_ONLY else parameters[:1]
+        is_option = self.config_settings or any(p.kind is p.KEYWORD_ONLY for p in parameters[:1])
+        first = [] if is_option else parameters[:1]
         return first + [parameter for parameter in parameters[1:] if parameter.kind is parameter.VAR_POSITIONAL]
 
     @cached_property
@@ -289,5 +290,6 @@ COMMANDS = {
         Command("locality", ("vit-vs-cnn locality runs/locality",)),
         Command("export", ("vit-vs-cnn export runs/duel/vit-n2000-s0-0d3a --format onnx",)),
         Command("models", ("vit-vs-cnn models 'vit*'",)),
+        Command("schema", ("vit-vs-cnn schema > schema.json",)),
     )
 }

@@ -8,10 +8,10 @@ from torch import Tensor, nn
 from tests.results import make_result
 from vit_vs_cnn.comparison.entries import ComparisonEntry, TestedEntry
 from vit_vs_cnn.data.images import LabelledImages
-from vit_vs_cnn.runs.evaluation import Predictions
-from vit_vs_cnn.runs.networks import NO_TRAINING_IMAGES
+from vit_vs_cnn.networks.evaluation import Predictions
+from vit_vs_cnn.networks.trained_network import TrainedNetwork
+from vit_vs_cnn.networks.training_hashes import NO_TRAINING_IMAGES
 from vit_vs_cnn.runs.test_set_log import TestSetLog
-from vit_vs_cnn.runs.trained_network import TrainedNetwork
 from vit_vs_cnn.training.checkpoints import CheckpointInfo
 
 CLASSES = ("ant", "bee", "cat", "dog", "elk", "fox", "gnu")

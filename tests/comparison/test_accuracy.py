@@ -9,7 +9,7 @@ from sklearn.metrics import confusion_matrix, top_k_accuracy_score
 
 from tests.comparison.entries import CLASSES, given_answers
 from vit_vs_cnn.comparison.accuracy import choose_examples, compare_accuracy
-from vit_vs_cnn.runs.evaluation import Predictions
+from vit_vs_cnn.networks.evaluation import Predictions
 from vit_vs_cnn.statistics.pair_comparison import Conclusion
 from vit_vs_cnn.statistics.significance import mcnemar_exact
 
@@ -30,14 +30,14 @@ def test_single_networks_are_compared_by_mcnemar_without_a_conclusion_about_mode
     assert accuracy.only_one_correct == [((first & ~second).sum(), (second & ~first).sum())]
     assert comparison.p_value < 0.05
     assert comparison.conclusion is Conclusion.NO_CONCLUSION
-    assert "1 seed was run" in str(comparison.obstacle)
+    assert "1 seed was run" in str(comparison.caveat)
 
 
 BETTER, NONE = Conclusion.SIGNIFICANTLY_BETTER, Conclusion.NO_CONCLUSION
 
 
 @pytest.mark.parametrize(
-    ("seeds", "trials", "subset", "conclusion", "obstacle"),
+    ("seeds", "trials", "subset", "conclusion", "caveat"),
     [
         ((0, 1, 2), (1, 1), "same", BETTER, "None"),
         ((0, 1), (1, 1), "same", NONE, "2 seeds were run"),
@@ -47,7 +47,7 @@ BETTER, NONE = Conclusion.SIGNIFICANTLY_BETTER, Conclusion.NO_CONCLUSION
         ((0, 1, 2), (1, 1), None, NONE, "seeds or training subsets differ"),
     ],
 )
-def test_a_conclusion_needs_three_paired_seeds_and_equal_trials(seeds, trials, subset, conclusion, obstacle):
+def test_a_conclusion_needs_three_paired_seeds_and_equal_trials(seeds, trials, subset, conclusion, caveat):
     tested = [
         given_answers(_right(share, 10 * s + n), name, seed=s, trials=t, subset=subset)
         for n, (name, share, t) in enumerate((("a", 0.85, trials[0]), ("b", 0.55, trials[1])))
@@ -55,7 +55,7 @@ def test_a_conclusion_needs_three_paired_seeds_and_equal_trials(seeds, trials, s
     ]
     (pair,) = compare_accuracy(tested, CLASSES).pairs
     assert pair.conclusion is conclusion
-    assert obstacle in str(pair.obstacle)
+    assert caveat in str(pair.caveat)
     assert pair.is_primary
     assert pair.difference.low > 0 or len(seeds) == 2
 
@@ -68,7 +68,7 @@ def test_networks_that_learned_nothing_allow_no_conclusion():
     ]
     (pair,) = compare_accuracy(tested, CLASSES).pairs
     assert pair.conclusion is NONE
-    assert str(pair.obstacle) == "neither is clearly better than always predicting the most frequent class"
+    assert str(pair.caveat) == "neither is clearly better than always predicting the most frequent class"
 
 
 def test_confusion_and_top5_equal_sklearn():

@@ -4,14 +4,14 @@ import dataclasses
 
 import pytest
 
+from tests.analysis.tables import seeded
 from tests.comparison.entries import CLASSES, entry
-from tests.regimes.tables import seeded
+from vit_vs_cnn.analysis.comparisons import compare_all
+from vit_vs_cnn.analysis.measurements import measure
 from vit_vs_cnn.comparison.accuracy import ExperimentComparisons
 from vit_vs_cnn.comparison.compare import Part, compare_entries
 from vit_vs_cnn.comparison.entries import predict_once
-from vit_vs_cnn.regimes.comparisons import compare_all
-from vit_vs_cnn.regimes.measurements import measure
-from vit_vs_cnn.runs.analysis_plan import AnalysisPlan
+from vit_vs_cnn.experiments.analysis_plan import AnalysisPlan
 from vit_vs_cnn.statistics.mean_distribution import SeedScores
 from vit_vs_cnn.statistics.pair_comparison import compare_models
 
@@ -62,10 +62,10 @@ def test_other_seeds_sizes_or_image_counts_do_not_use_the_plan_of_the_experiment
 def test_rules_of_the_plan_are_used_if_all_seeds_are_known():
     plan = dataclasses.replace(PLAN, seeds=(0, 1, 2, 3))
 
-    def obstacle(experiment, *seeds):
-        return experiment.find_analysis(seeds, None)[1].obstacle
+    def caveat(experiment, *seeds):
+        return experiment.find_analysis(seeds, None)[1].caveat
 
     assert not ExperimentComparisons(PLAN, 11).find_analysis((0, 1, 2), None)[1].is_primary  # only in its experiment
-    assert "3 of the 4 planned seeds" in str(obstacle(ExperimentComparisons(plan, 7), 0, 1, 2))
-    assert obstacle(ExperimentComparisons(plan, 7), None) is None
-    assert obstacle(ExperimentComparisons(), 0, 1, 2) is None
+    assert "3 of the 4 planned seeds" in str(caveat(ExperimentComparisons(plan, 7), 0, 1, 2))
+    assert caveat(ExperimentComparisons(plan, 7), None) is None
+    assert caveat(ExperimentComparisons(), 0, 1, 2) is None

@@ -1,22 +1,26 @@
 """Every setting of a config is checked, and settings decide the name of a run."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
+from jsonschema import Draft202012Validator
 
 from tests.experiments.tiny import tiny_config
+from vit_vs_cnn import cli
 from vit_vs_cnn.api import load_experiment
 from vit_vs_cnn.commands import COMMANDS
 from vit_vs_cnn.config.experiment import Budget, Experiment, experiment_from_dict, find_config, read_config
 from vit_vs_cnn.config.identity import hash_settings, run_identity
+from vit_vs_cnn.config.json_schema import config_schema
 from vit_vs_cnn.config.reading import override
 from vit_vs_cnn.config.schema import Finetuning, Weights
 from vit_vs_cnn.data.options import Augmentation
 from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.experiments.analysis_plan import MAX_EQUAL_MACS_RATIO
 from vit_vs_cnn.models.cost import count_macs
-from vit_vs_cnn.runs.analysis_plan import MAX_EQUAL_MACS_RATIO
-from vit_vs_cnn.runs.networks import build_network
+from vit_vs_cnn.networks.build import build_network
 from vit_vs_cnn.training.optimization import Optimizer
 
 CONFIGS = sorted((Path(__file__).parents[2] / "configs").glob("*.yaml"))
@@ -184,6 +188,48 @@ def test_null_drops_a_model_and_one_must_remain():
     assert [*_plan_output("--models.vit", "null").models] == ["resnet"]
     with pytest.raises(InputError, match="models: expected at least one"):
         _plan_output("--models.vit", "null", "--models.resnet=null")
+
+
+def test_a_config_changes_the_settings_of_its_base(tmp_path):
+    (tmp_path / "longer.yaml").write_text("base: cifar10_cpu\nprotocol: {budget: {steps: 900}}\n")
+    (tmp_path / "mine.yaml").write_text("base: [longer.yaml]\nname: mine\nmodels: {resnet: null, vit: vit_tiny}\n")
+    experiment, base = (load_experiment(config) for config in (tmp_path / "mine.yaml", "cifar10_cpu"))
+    assert (experiment.name, [*experiment.models], experiment.models["vit"].name) == ("mine", ["vit"], "vit_tiny")
+    assert experiment.protocol == replace(base.protocol, budget=Budget(steps=900))
+
+
+@pytest.mark.parametrize(
+    ("base", "message"),
+    [("other.yaml", "leads back to this file"), ("3", "expected the name or path"), ("absent", "absent: no such file")],
+)
+def test_a_base_that_is_unusable_is_named(base, message, tmp_path):
+    (tmp_path / "mine.yaml").write_text(f"base: {base}\n")
+    (tmp_path / "other.yaml").write_text("base: [mine.yaml]\n")
+    with pytest.raises(InputError, match=message):
+        read_config(tmp_path / "mine.yaml")
+
+
+def _schema_errors(values):
+    return [error.message for error in Draft202012Validator(config_schema()).iter_errors(values)]
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_the_json_schema_accepts_every_config(path):
+    assert _schema_errors(yaml.safe_load(path.read_text())) == []
+    assert "# yaml-language-server: $schema=schema.json" in path.read_text().splitlines()
+
+
+@pytest.mark.parametrize(
+    "values",
+    [{"models": {"vit": {"nam": "vit_nano"}}}, {"protocol": {"seeds": "all"}}, {"executor": {"name": "slurm"}}],
+)
+def test_the_json_schema_refuses_unknown_names_types_and_choices(values):
+    assert _schema_errors(values)
+
+
+def test_the_json_schema_beside_the_configs_is_that_of_the_command(capsys):
+    assert cli.main(["schema"]) == 0
+    assert capsys.readouterr().out == (CONFIGS[0].parent / "schema.json").read_text()
 
 
 def test_a_config_is_found_by_its_name_unless_a_file_has_it(tmp_path, monkeypatch):

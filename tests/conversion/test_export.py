@@ -13,8 +13,8 @@ from vit_vs_cnn.cli import main
 from vit_vs_cnn.conversion.export import FORMATS, export
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.networks.trained_network import TrainedNetwork
 from vit_vs_cnn.runs.experiment_folder import read_finished_results
-from vit_vs_cnn.runs.trained_network import open_network
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +29,7 @@ def test_exported_weights_open_as_the_same_network(runs, model, tmp_path, capsys
     command = ["export", str(experiment), "--output", str(tmp_path), "--format", *formats]
     assert main([*command, "--model", model]) == 0
     assert "largest difference of a logit 0.0e+00" in capsys.readouterr().out
-    before, after = open_network(runs[model]), open_network(tmp_path / "model.safetensors")
+    before, after = TrainedNetwork.open(runs[model]), TrainedNetwork.open(tmp_path / "model.safetensors")
     images = torch.randint(0, 256, (3, 3, 32, 32), dtype=torch.uint8)
     with torch.no_grad():
         expected = before.network(before.normalize(images))
@@ -47,7 +47,7 @@ def test_the_most_accurate_model_of_an_experiment_is_exported_and_named(runs, tm
     best = max(means, key=means.__getitem__)
     (file,) = vc.export(experiment, output=tmp_path)
     assert f"Model: {best}, the most accurate one of {experiment}" in capsys.readouterr().err
-    assert open_network(file.path).run.model == best
+    assert TrainedNetwork.open(file.path).run.model == best
 
 
 def test_export_refuses_a_folder_with_the_config_of_another_network(runs, tmp_path, capsys):
@@ -63,7 +63,7 @@ def test_export_refuses_a_folder_with_the_config_of_another_network(runs, tmp_pa
 def test_onnx_gives_the_networks_logits_from_pixels(runs, model, tmp_path, capsys):
     runtime = pytest.importorskip("onnxruntime")
     assert main(["export", str(runs[model]), "--output", str(tmp_path), "--format", "onnx"]) == 0
-    loaded = open_network(runs[model] / "checkpoints" / "last.ckpt")
+    loaded = TrainedNetwork.open(runs[model] / "checkpoints" / "last.ckpt")
     images = torch.randint(0, 256, (7, 3, 32, 32), dtype=torch.uint8)
     with torch.no_grad():
         expected = loaded.network(loaded.normalize(images))
@@ -95,7 +95,7 @@ def test_a_file_with_other_logits_than_the_network_is_refused(runs, error, is_re
 
     monkeypatch.setitem(FORMATS, "safetensors", write_inexactly)
     with pytest.raises(InputError, match="do not use it") if is_refused else contextlib.nullcontext():
-        export(open_network(runs["vit"]), ["safetensors"], tmp_path)
+        export(TrainedNetwork.open(runs["vit"]), ["safetensors"], tmp_path)
 
 
 def test_damaged_weights_and_weights_without_a_config_are_refused(runs, tmp_path, capsys):
@@ -114,5 +114,5 @@ def test_damaged_weights_and_weights_without_a_config_are_refused(runs, tmp_path
 def test_nothing_is_written_if_the_library_of_a_format_is_missing(runs, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnxscript", None)
     with pytest.raises(InputError, match="format onnx needs onnxscript, which is not installed"):
-        export(open_network(runs["vit"]), ["safetensors", "onnx"], tmp_path / "export")
+        export(TrainedNetwork.open(runs["vit"]), ["safetensors", "onnx"], tmp_path / "export")
     assert not (tmp_path / "export").exists()

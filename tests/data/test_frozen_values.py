@@ -18,7 +18,7 @@ from PIL import Image
 from vit_vs_cnn.config.experiment import Data
 from vit_vs_cnn.data.augmentation.augmenter import Augmenter
 from vit_vs_cnn.data.options import ArraysOptions, Augmentation, CifarOptions, FolderOptions, TableOptions
-from vit_vs_cnn.runs.experiment_data import ExperimentData, set_images
+from vit_vs_cnn.images.experiment_data import ExperimentData, set_images
 
 STORED = json.loads(Path(__file__).with_name("frozen_values.json").read_text(encoding="utf-8"))
 CIFAR_FILES = {

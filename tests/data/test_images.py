@@ -8,7 +8,7 @@ from vit_vs_cnn.data.augmentation.augmenter import Augmentation
 from vit_vs_cnn.data.batches import TrainingBatches, TrainingData
 from vit_vs_cnn.data.image_cache import create_image_file
 from vit_vs_cnn.data.images import LabelledImages, LazySubset, concatenate
-from vit_vs_cnn.runs.evaluation import predict
+from vit_vs_cnn.networks.evaluation import predict
 
 
 def _set(count: int, seed: int = 0) -> LabelledImages:

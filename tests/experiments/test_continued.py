@@ -20,8 +20,8 @@ from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments import runner, timing
 from vit_vs_cnn.experiments.timing import choose_precision
 from vit_vs_cnn.files import write_text
-from vit_vs_cnn.runs.experiment_data import ExperimentData
-from vit_vs_cnn.runs.preparation import grid
+from vit_vs_cnn.images.experiment_data import ExperimentData
+from vit_vs_cnn.networks.preparation import grid
 from vit_vs_cnn.workers import supervisor
 from vit_vs_cnn.workers.run import WorkRequest
 
@@ -109,7 +109,7 @@ def test_a_second_command_in_a_folder_reports_the_first(values, monkeypatch):
 
 
 def test_a_missing_folder_is_reported_before_weights_are_searched(monkeypatch):
-    from vit_vs_cnn.runs import pretrained
+    from vit_vs_cnn.networks import pretrained
 
     monkeypatch.setattr(pretrained, "read_pretrained", lambda *_: pytest.fail("weights were searched"))
     with pytest.raises(InputError, match=r"data\.root nowhere: no such folder"):

@@ -6,10 +6,10 @@ import torch
 from tests.experiments.tiny import run_quietly, tiny_config
 from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.runs.experiment_data import ExperimentData
-from vit_vs_cnn.runs.preparation import grid
+from vit_vs_cnn.images.experiment_data import ExperimentData
+from vit_vs_cnn.networks.preparation import grid
+from vit_vs_cnn.networks.trained_network import TrainedNetwork
 from vit_vs_cnn.runs.result import StartKind, read_result
-from vit_vs_cnn.runs.trained_network import open_network
 
 
 def _values(output, **more):
@@ -47,7 +47,7 @@ def test_with_a_learning_rate_of_zero_the_weights_are_those_of_the_start(tmp_pat
     experiment = experiment_from_dict(values)
     run_quietly(experiment)
     runs = _run_folders(experiment)
-    before, after = (open_network(runs[name].checkpoint).network for name in ("resnet", "longer"))
+    before, after = (TrainedNetwork.open(runs[name].checkpoint).network for name in ("resnet", "longer"))
     for (name, a), b in zip(before.named_parameters(), after.parameters(), strict=True):
         torch.testing.assert_close(a, b, rtol=0, atol=1e-20, msg=name)
 

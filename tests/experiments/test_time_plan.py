@@ -15,6 +15,7 @@ from tests.experiments.tiny import tiny_config
 from tests.results import make_result
 from vit_vs_cnn.config.experiment import Budget, Executor, Experiment, Protocol, experiment_from_dict
 from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.experiments.analysis_plan import make_analysis_plan, register_plan
 from vit_vs_cnn.experiments.time_plan import (
     GridPlan,
     GridTimeModel,
@@ -25,10 +26,9 @@ from vit_vs_cnn.experiments.time_plan import (
     seconds_per_step,
     spread_sizes,
 )
-from vit_vs_cnn.runs.analysis_plan import make_analysis_plan, register_plan
-from vit_vs_cnn.runs.experiment_data import ExperimentData
+from vit_vs_cnn.images.experiment_data import ExperimentData
+from vit_vs_cnn.networks.preparation import grid
 from vit_vs_cnn.runs.experiment_folder import write_experiment
-from vit_vs_cnn.runs.preparation import grid
 from vit_vs_cnn.runs.run import Run
 
 CONFIGS = Path(__file__).parents[2] / "configs"

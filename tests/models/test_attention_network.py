@@ -10,7 +10,7 @@ from vit_vs_cnn.attention import network_to_attention
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.models import ResNet, create_model
 from vit_vs_cnn.models.attention_network import AttentionNetwork
-from vit_vs_cnn.runs.networks import build_network
+from vit_vs_cnn.networks.build import build_network
 
 BATCH, CLASSES, ROWS, COLS = 3, 7, 12, 20
 NORMS = nn.modules.batchnorm._BatchNorm

@@ -10,7 +10,7 @@ from vit_vs_cnn.cli import main
 from vit_vs_cnn.inspection.inspect import inspect_networks, open_networks, select_images
 from vit_vs_cnn.inspection.locality.study import study_locality
 from vit_vs_cnn.models.input_wrappers import PermutedInput, unwrap
-from vit_vs_cnn.runs.networks import build_network
+from vit_vs_cnn.networks.build import build_network
 
 
 def _build(name, **options):

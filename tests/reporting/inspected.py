@@ -9,8 +9,8 @@ from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.inspection.inspect import InspectedImages, Inspection, inspect_network
 from vit_vs_cnn.models import VisionTransformer
 from vit_vs_cnn.models.resnet import ResNet
+from vit_vs_cnn.networks.trained_network import TrainedNetwork
 from vit_vs_cnn.runs.run import Run
-from vit_vs_cnn.runs.trained_network import TrainedNetwork
 from vit_vs_cnn.training.checkpoints import CheckpointInfo
 
 GRID, IMAGE, PATCH, CLASSES, COUNT = (3, 5), (12, 20), 4, ("ant", "<b>bee", "cat"), 4

@@ -9,20 +9,20 @@ import pytest
 import torch
 import yaml
 
+from tests.analysis.tables import seeded
 from tests.browser import DESK, PHONE, assert_readable, open_browser, render_page
 from tests.experiments.tiny import tiny_config
-from tests.regimes.tables import seeded
 from tests.results import changed, make_result
+from vit_vs_cnn.analysis.analysis import analyze
+from vit_vs_cnn.analysis.answer import write_answer
 from vit_vs_cnn.cli import main
 from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.regimes.analysis import analyze
-from vit_vs_cnn.regimes.answer import write_answer
+from vit_vs_cnn.images.near_duplicates import NearDuplicates
+from vit_vs_cnn.networks.evaluation import Predictions
 from vit_vs_cnn.reporting.experiment_page import write_experiment_page
 from vit_vs_cnn.reporting.experiment_tables import duplicate_pairs_table, duplicates_table
 from vit_vs_cnn.reporting.findings import add_leak_caveat, answer_page, read_findings
-from vit_vs_cnn.runs.evaluation import Predictions
-from vit_vs_cnn.runs.near_duplicates import NearDuplicates
 from vit_vs_cnn.runs.record import MAJORITY
 from vit_vs_cnn.runs.result import read_result
 from vit_vs_cnn.runs.test_set_log import TestSetLog

@@ -2,11 +2,12 @@
 
 import pytest
 
-from tests.regimes.tables import seeded
+from tests.analysis.tables import seeded
 from tests.results import changed, make_result
 from tests.runs.test_trials import trial
+from vit_vs_cnn.analysis.analysis import Analysis, analyze
 from vit_vs_cnn.config.schema import Budget
-from vit_vs_cnn.regimes.analysis import Analysis, analyze
+from vit_vs_cnn.experiments.analysis_plan import AnalysisPlan
 from vit_vs_cnn.reporting.experiment_tables import (
     accuracy_table,
     comparison_table,
@@ -17,7 +18,6 @@ from vit_vs_cnn.reporting.experiment_tables import (
     runs_table,
     trials_table,
 )
-from vit_vs_cnn.runs.analysis_plan import AnalysisPlan
 from vit_vs_cnn.runs.result import RecipeSource, RunState
 from vit_vs_cnn.runs.status import RunStatus
 

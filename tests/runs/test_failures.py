@@ -11,9 +11,9 @@ from tests.experiments.tiny import run_quietly, tiny_config
 from vit_vs_cnn.cli import describe_error, main
 from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.errors import RunsFailed
-from vit_vs_cnn.runs.experiment_data import ExperimentData
+from vit_vs_cnn.images.experiment_data import ExperimentData
+from vit_vs_cnn.networks.preparation import grid
 from vit_vs_cnn.runs.experiment_folder import FailureKind, has_failed_since, is_locked, raise_failures, write_failure
-from vit_vs_cnn.runs.preparation import grid
 from vit_vs_cnn.runs.result import RunState
 from vit_vs_cnn.runs.status import read_status
 from vit_vs_cnn.workers import run

@@ -183,7 +183,7 @@ def test_runs_of_the_longest_budget_and_the_largest_size_of_all_models_are_selec
         Path("exp") / str(place): make_result(model=place[0], train_size=place[1], budget=f"{place[2]} steps")
         for place in places
     }
-    selected = [[run.name for run in select_results(results, size)] for size in (None, 100)]
+    selected = [[run.name for run in select_results(results, train_size=size)] for size in (None, 100)]
     assert selected == [[*map(str, places[:2])], [str(places[2])]]
     with pytest.raises(InputError, match=r"exp: no finished run of 200 images; there are \[50, 100\]"):
-        select_results(results, 200)
+        select_results(results, train_size=200)

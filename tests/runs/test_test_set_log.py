@@ -47,7 +47,7 @@ def experiment(tmp_path) -> Path:
 def test_an_intact_log_is_counted_and_allows_conclusions(experiment):
     account = summarize_log(experiment, "ba4")
     assert account.text == "Log of the test set: 3 evaluations of 3 networks, each once."
-    assert account.find_obstacle("vit") is None
+    assert account.find_caveat("vit") is None
 
 
 def _lines(path: Path) -> list[str]:
@@ -77,7 +77,7 @@ def test_a_changed_log_is_reported_and_allows_no_conclusion(experiment, change):
     change(_log(experiment.parent).path)
     summary = summarize_log(experiment, "ba4")
     assert summary.text == f"T{PROBLEM[1:]}."
-    assert str(summary.find_obstacle("vit")) == PROBLEM
+    assert str(summary.find_caveat("vit")) == PROBLEM
 
 
 def test_results_outside_the_grid_are_checked_against_the_log(experiment, tmp_path):
@@ -195,7 +195,7 @@ def test_experiments_on_one_test_set_share_its_log(shared):
 
 
 @pytest.mark.parametrize(
-    ("second", "is_obstacle"),
+    ("second", "is_caveat"),
     [
         ({"recipe": "b"}, True),
         ({"recipe": "a", "seed": 1}, False),
@@ -205,11 +205,11 @@ def test_experiments_on_one_test_set_share_its_log(shared):
         ({"recipe": "b", "experiment": "two"}, False),
     ],
 )
-def test_recipes_count_as_several_with_the_same_size_and_budget_only(second, is_obstacle):
+def test_recipes_count_as_several_with_the_same_size_and_budget_only(second, is_caveat):
     first = {"experiment": "one", "model": "vit", "train_size": 7, "budget": {"steps": 3}, "recipe": "a"}
     entries = [LogEntry("0", first, True), LogEntry("1", first | second, True)]
     summary = LogSummary(entries, frozenset({"one"}), test_sets=1)
-    assert (summary.find_obstacle("vit") is not None) == is_obstacle
+    assert (summary.find_caveat("vit") is not None) == is_caveat
 
 
 def test_several_recipes_of_a_model_allow_no_conclusion(shared):

@@ -1,23 +1,22 @@
-"""Conclusions of comparisons: requirements, obstacles, and adjustment for multiple comparisons."""
+"""Conclusions of comparisons: requirements, caveats, and adjustment for multiple comparisons."""
 
 import numpy as np
 import pytest
 from scipy import stats
 from statsmodels.stats.multitest import multipletests
 
+from vit_vs_cnn.statistics.caveats import Caveat, CaveatKind
 from vit_vs_cnn.statistics.mean_distribution import SeedScores
 from vit_vs_cnn.statistics.pair_comparison import (
     ComparisonRules,
     ComparisonTest,
     Conclusion,
-    Obstacle,
-    ObstacleKind,
     adjust_comparisons,
     compare_models,
 )
 from vit_vs_cnn.statistics.significance import ERROR_RATE, mcnemar_exact
 
-TUNING = Obstacle(ObstacleKind.TUNING, "their recipes had unequal trials (1, 12)")
+TUNING = Caveat(CaveatKind.UNEQUAL_RECIPE_CARE, "their recipes had unequal trials (1, 12)")
 
 
 def correct(share: float, seeds: int = 3, *, seed: int = 0, images: int = 997) -> np.ndarray:
@@ -39,7 +38,7 @@ def without_predictions(first, second, images=60, **options):
 
 def test_three_paired_seeds_and_a_clear_difference_are_enough_for_a_conclusion():
     found, level = compared(0.1), compared(0.0)
-    assert (found.conclusion, found.obstacle) == (Conclusion.SIGNIFICANTLY_BETTER, None)
+    assert (found.conclusion, found.caveat) == (Conclusion.SIGNIFICANTLY_BETTER, None)
     assert (found.leader, found.follower, found.names) == ("a", "b", {"a", "b"})
     assert (found.seeds, found.images, found.test) == (3, 997, ComparisonTest.STUDENT_AND_NORMAL)
     assert level.conclusion is Conclusion.NOT_ENOUGH_EVIDENCE
@@ -49,18 +48,22 @@ def test_three_paired_seeds_and_a_clear_difference_are_enough_for_a_conclusion()
 @pytest.mark.parametrize(
     ("sides", "options", "kind"),
     [
-        ((correct(0.7, 2), correct(0.4, 2, seed=1)), {}, ObstacleKind.FEW_SEEDS),
-        ((correct(0.7, 1), correct(0.4, 1, seed=1)), {}, ObstacleKind.FEW_SEEDS),
-        ((correct(0.7, 3), correct(0.4, 5, seed=1)), {"paired": False}, ObstacleKind.UNPAIRED),
-        ((np.ones((3, 5)), np.zeros((3, 5))), {}, ObstacleKind.FEW_IMAGES),
-        ((correct(0.7), correct(0.4, seed=1)), {"rules": ComparisonRules(obstacle=TUNING)}, ObstacleKind.TUNING),
-        ((correct(0.7), correct(0.4, seed=1)), {"failed_runs": (0, 1)}, ObstacleKind.UNSTABLE_TRAINING),
+        ((correct(0.7, 2), correct(0.4, 2, seed=1)), {}, CaveatKind.TOO_FEW_SEEDS),
+        ((correct(0.7, 1), correct(0.4, 1, seed=1)), {}, CaveatKind.TOO_FEW_SEEDS),
+        ((correct(0.7, 3), correct(0.4, 5, seed=1)), {"paired": False}, CaveatKind.UNPAIRED),
+        ((np.ones((3, 5)), np.zeros((3, 5))), {}, CaveatKind.TOO_FEW_TEST_IMAGES),
+        (
+            (correct(0.7), correct(0.4, seed=1)),
+            {"rules": ComparisonRules(caveat=TUNING)},
+            CaveatKind.UNEQUAL_RECIPE_CARE,
+        ),
+        ((correct(0.7), correct(0.4, seed=1)), {"failed_runs": (0, 1)}, CaveatKind.UNSTABLE_TRAINING),
     ],
 )
-def test_obstacle_forbids_a_conclusion_whatever_the_difference(sides, options, kind):
+def test_blocking_caveat_forbids_a_conclusion_whatever_the_difference(sides, options, kind):
     found = compare_models(("a", "b"), *map(SeedScores.from_correct, sides), **options)
-    assert found.obstacle is not None
-    assert (found.conclusion, found.obstacle.kind) == (Conclusion.NO_CONCLUSION, kind)
+    assert found.caveat is not None
+    assert (found.conclusion, found.caveat.kind) == (Conclusion.NO_CONCLUSION, kind)
     assert found.difference.low > 0 or found.seeds == 2
 
 
@@ -79,7 +82,7 @@ def test_two_single_networks_are_compared_by_mcnemars_test(paired):
     assert (found.test, found.p_value) == (ComparisonTest.MCNEMAR, mcnemar_exact(first[0], second[0]))
     parts = [SeedScores.from_correct(0.3 + rows / 2) for rows in (first, second)]  # more than half right
     assert compare_models(("a", "b"), *parts, paired=paired).p_value == found.p_value
-    assert found.obstacle is not None and found.obstacle.kind is ObstacleKind.FEW_SEEDS
+    assert found.caveat is not None and found.caveat.kind is CaveatKind.TOO_FEW_SEEDS
 
 
 def test_unstable_training_is_compared_by_fishers_test_of_failed_runs():
@@ -89,7 +92,7 @@ def test_unstable_training_is_compared_by_fishers_test_of_failed_runs():
         ComparisonTest.FISHER,
         pytest.approx(stats.fisher_exact([[3, 2], [0, 5]]).pvalue),
     )
-    assert "3 of 5 runs of a and 0 of 5 runs of b learned nothing" in str(found.obstacle)
+    assert "3 of 5 runs of a and 0 of 5 runs of b learned nothing" in str(found.caveat)
     all_failed = without_predictions([0.1] * 5, [0.6] * 5, images=1000, failed_runs=(5, 0))
     assert (all_failed.test, all_failed.leader) == (ComparisonTest.STUDENT_AND_NORMAL, "b")
     assert all_failed.conclusion is Conclusion.SIGNIFICANTLY_BETTER
@@ -153,7 +156,7 @@ def test_missing_planned_comparisons_count_as_not_significant():
 
 def test_comparison_without_a_conclusion_does_not_relax_the_adjustment_of_others():
     """Holm's method would otherwise relax the adjustment of the other comparison after the small p-value."""
-    blocked, judged = compared(0.3, obstacle=TUNING), compared(0.03)
+    blocked, judged = compared(0.3, caveat=TUNING), compared(0.03)
     assert blocked.p_value < judged.p_value
     adjusted = adjust_comparisons([blocked, judged])
     assert adjusted[1].adjusted_p_value == pytest.approx(2 * judged.p_value)

@@ -19,7 +19,7 @@ from vit_vs_cnn.data.batches import TrainingBatches, TrainingData
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import InputError, TrainingDiverged
 from vit_vs_cnn.models import create_model
-from vit_vs_cnn.runs.trained_network import open_network
+from vit_vs_cnn.networks.trained_network import TrainedNetwork
 from vit_vs_cnn.training import progress
 from vit_vs_cnn.training.classifier import Classifier, MovingAverage
 from vit_vs_cnn.training.optimization import Optimizer, Schedule
@@ -151,7 +151,7 @@ def test_a_plain_lightning_trainer_trains_tests_saves_and_loads_the_classifier(t
     assert validated["val/loss"] == tested["test/loss"] == pytest.approx(loss, rel=1e-5)
     path = next(tmp_path.rglob("*.ckpt"))
     with pytest.raises(InputError, match=r"with Classifier.load_from_checkpoint\(path, network=...\)"):
-        open_network(path)
+        TrainedNetwork.open(path)
     again = Classifier.load_from_checkpoint(path, network=_network(), weights_only=True)
     assert again.ema_half_life == 0.5
     images = data.augmenter.normalize(data.training.images)

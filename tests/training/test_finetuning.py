@@ -16,7 +16,7 @@ from vit_vs_cnn.errors import InputError, Interrupted
 from vit_vs_cnn.models import ResNet, VisionTransformer, create_model
 from vit_vs_cnn.models.features import list_layers
 from vit_vs_cnn.models.input_wrappers import ResizedInput
-from vit_vs_cnn.runs.trained_network import open_network
+from vit_vs_cnn.networks.trained_network import TrainedNetwork
 from vit_vs_cnn.training.callbacks import FrozenLayers
 from vit_vs_cnn.training.classifier import Classifier
 from vit_vs_cnn.training.optimization import Optimizer
@@ -130,7 +130,7 @@ def test_finetuning_resumes_to_the_same_weights(tmp_path):
     values = tiny_config(tmp_path)
     values["protocol"]["budget"] = {"steps": 10}
     run_quietly(experiment_from_dict({**values, "models": {"resnet": values["models"]["resnet"]}}))
-    given = str(open_network(tmp_path / "tiny").path)
+    given = str(TrainedNetwork.open(tmp_path / "tiny").path)
     tuned = {
         **values["models"]["resnet"],
         "weights": {"run": given},
@@ -146,7 +146,7 @@ def test_finetuning_resumes_to_the_same_weights(tmp_path):
     with pytest.raises(Interrupted):
         run_quietly(experiment_from_dict(first))
     run_quietly(experiment_from_dict(parts))
-    one, two = (open_network(tmp_path / name / "tiny").network.state_dict() for name in ("whole", "parts"))
+    one, two = (TrainedNetwork.open(tmp_path / name / "tiny").network.state_dict() for name in ("whole", "parts"))
     assert all(torch.equal(one[name], two[name]) for name in one)
 
 

@@ -7,10 +7,10 @@ import torch
 from tests.experiments.tiny import run_quietly, tiny_config
 from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.errors import InputError, RunsFailed
-from vit_vs_cnn.runs.evaluation import Predictions, predict
-from vit_vs_cnn.runs.experiment_data import ExperimentData
+from vit_vs_cnn.images.experiment_data import ExperimentData
+from vit_vs_cnn.networks.evaluation import Predictions, predict
+from vit_vs_cnn.networks.trained_network import TrainedNetwork
 from vit_vs_cnn.runs.result import StartKind
-from vit_vs_cnn.runs.trained_network import open_network
 
 
 @pytest.fixture(scope="module")
@@ -48,15 +48,15 @@ def probed(given, tmp_path_factory):
 def test_only_the_head_is_fitted(probed, given):
     experiment, _ = probed
     for name in ("vit", "resnet"):
-        before = open_network(given.folder, model=name).network.state_dict()
-        after = open_network(experiment.folder, model=name).network.state_dict()
+        before = TrainedNetwork.open(given.folder, model=name).network.state_dict()
+        after = TrainedNetwork.open(experiment.folder, model=name).network.state_dict()
         moved = {key for key in before if not torch.equal(before[key], after[key])}
         assert moved == {"head.weight", "head.bias"}
 
 
 def test_an_opened_probe_gives_the_recorded_predictions(probed):
     experiment, _ = probed
-    opened = open_network(experiment.folder, model="vit")
+    opened = TrainedNetwork.open(experiment.folder, model="vit")
     test = ExperimentData(experiment.data).test(0)
     again = predict(opened.network, test, opened.normalize)
     stored = Predictions.load(opened.run.predictions)

@@ -12,7 +12,7 @@ from tests import children
 from tests.experiments.tiny import run_quietly, tiny_config
 from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.errors import Interrupted
-from vit_vs_cnn.runs.evaluation import Predictions
+from vit_vs_cnn.networks.evaluation import Predictions
 from vit_vs_cnn.runs.run import Run
 from vit_vs_cnn.runs.test_set_log import TestSetLog
 from vit_vs_cnn.training.checkpoints import read_checkpoint

@@ -23,9 +23,9 @@ from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.errors import InputError, ProcessLost, TrainingDiverged
 from vit_vs_cnn.experiments.runner import run_experiment
 from vit_vs_cnn.files import write_text
-from vit_vs_cnn.runs.experiment_data import ExperimentData
+from vit_vs_cnn.images.experiment_data import ExperimentData
+from vit_vs_cnn.networks.preparation import grid
 from vit_vs_cnn.runs.experiment_folder import FailureKind, read_failure
-from vit_vs_cnn.runs.preparation import grid
 from vit_vs_cnn.runs.result import RunState, read_result
 from vit_vs_cnn.runs.run import Run
 from vit_vs_cnn.runs.status import LiveStatus

@@ -10,6 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from vit_vs_cnn.analysis.analysis import read_analysis
+from vit_vs_cnn.analysis.caveats import shared_caveat
+from vit_vs_cnn.analysis.measurements import nothing_learned
 from vit_vs_cnn.comparison.entries import (
     ComparisonEntry,
     ScoredNetwork,
@@ -20,21 +23,13 @@ from vit_vs_cnn.comparison.entries import (
     paired_rows,
 )
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.regimes.analysis import read_analysis
-from vit_vs_cnn.regimes.caveats import shared_obstacle
-from vit_vs_cnn.regimes.measurements import nothing_learned
-from vit_vs_cnn.runs.analysis_plan import AnalysisPlan, read_plan
+from vit_vs_cnn.experiments.analysis_plan import AnalysisPlan, read_plan
+from vit_vs_cnn.networks.trained_network import TrainedNetwork
 from vit_vs_cnn.runs.record import Answers
-from vit_vs_cnn.runs.trained_network import TrainedNetwork
+from vit_vs_cnn.statistics.caveats import Caveat
 from vit_vs_cnn.statistics.intervals import Estimate
 from vit_vs_cnn.statistics.mean_distribution import SeedScores, accuracy_interval
-from vit_vs_cnn.statistics.pair_comparison import (
-    ComparisonRules,
-    Obstacle,
-    PairComparison,
-    adjust_comparisons,
-    compare_models,
-)
+from vit_vs_cnn.statistics.pair_comparison import ComparisonRules, PairComparison, adjust_comparisons, compare_models
 from vit_vs_cnn.statistics.significance import holm
 
 #: Example images of each kind.
@@ -103,13 +98,13 @@ class ExperimentComparisons:
         return None
 
     def find_analysis(
-        self, seeds: Sequence[int | None], obstacle: Obstacle | None
+        self, seeds: Sequence[int | None], caveat: Caveat | None
     ) -> tuple[tuple[int, ...], ComparisonRules]:
         """Shared seeds that are compared, and the rules for them."""
         numbers = [seed for seed in seeds if seed is not None]
         if self.plan is None or len(numbers) < len(seeds):
-            return tuple(numbers), ComparisonRules(obstacle=obstacle)
-        return self.plan.find_analysis(numbers, is_primary=False, obstacle=obstacle)
+            return tuple(numbers), ComparisonRules(caveat=caveat)
+        return self.plan.find_analysis(numbers, is_primary=False, caveat=caveat)
 
 
 def find_experiment_comparisons(entries: Sequence[ComparisonEntry]) -> ExperimentComparisons:
@@ -201,12 +196,12 @@ def _compare_pair(
     *rows, paired = paired_rows(first, second)
     ours, theirs = [first[i] for i in rows[0]], [second[i] for i in rows[1]]
     both = [*first, *second]
-    obstacle = shared_obstacle(
-        (t.objection for t in both),
+    caveat = shared_caveat(
+        (t.log_caveat for t in both),
         {members[0].group: [t.result for t in members] for members in (first, second)},
         (t.result and t.result.cost.ended_early for t in both),
     )
-    seeds, rules = experiment.find_analysis([t.seed for t in ours] if paired else [None], obstacle)
+    seeds, rules = experiment.find_analysis([t.seed for t in ours] if paired else [None], caveat)
     chosen = [i for i, t in enumerate(ours) if not paired or not seeds or t.seed in seeds]
     sides = ([ours[i] for i in chosen], [theirs[i] for i in chosen]) if paired else (ours, theirs)
     scores = [_seed_scores([t.predictions.correct for t in side]) for side in sides]
@@ -215,7 +210,7 @@ def _compare_pair(
         *scores,
         paired=paired,
         fold_train_size=_fold_train_size([*ours, *theirs]),
-        rules=replace(rules, obstacle=rules.obstacle or nothing_learned(scores[0], scores[1], chance)),
+        rules=replace(rules, caveat=rules.caveat or nothing_learned(scores[0], scores[1], chance)),
     )
     matches = zip(ours, theirs, strict=True) if paired else itertools.product(ours, theirs)
     correct = [(a.predictions.correct, b.predictions.correct) for a, b in matches]

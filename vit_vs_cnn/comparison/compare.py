@@ -12,6 +12,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 from torch.nn import functional as F
 
+from vit_vs_cnn.analysis.answer import describe_comparison
 from vit_vs_cnn.comparison.accuracy import AccuracyComparison, choose_examples, compare_accuracy
 from vit_vs_cnn.comparison.corruptions import (
     CORRUPTIONS,
@@ -29,8 +30,7 @@ from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.files import CommandResult
 from vit_vs_cnn.models.cost import count_macs, count_parameters
-from vit_vs_cnn.regimes.answer import describe_comparison
-from vit_vs_cnn.runs.evaluation import calibration_error, hash_weights, predict, reliability
+from vit_vs_cnn.networks.evaluation import calibration_error, hash_weights, predict, reliability
 from vit_vs_cnn.statistics.intervals import wilson_interval
 from vit_vs_cnn.strict_yaml import to_json_values
 

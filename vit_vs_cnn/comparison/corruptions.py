@@ -25,7 +25,7 @@ from torch.nn import functional as F
 from vit_vs_cnn.comparison.entries import ComparisonEntry
 from vit_vs_cnn.counter_random import derive_seed
 from vit_vs_cnn.data.images import LabelledImages
-from vit_vs_cnn.runs.evaluation import predict
+from vit_vs_cnn.networks.evaluation import predict
 from vit_vs_cnn.statistics.intervals import Estimate
 from vit_vs_cnn.statistics.mean_distribution import SeedScores, mean_over_seeds
 

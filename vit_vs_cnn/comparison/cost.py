@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from vit_vs_cnn.devices import synchronize
 from vit_vs_cnn.models.cost import count_macs, count_parameters
-from vit_vs_cnn.runs.trained_network import TrainedNetwork
+from vit_vs_cnn.networks.trained_network import TrainedNetwork
 
 BATCH_SIZES = (1, 8, 32, 128, 512)
 #: If a batch takes longer, larger batches are not measured.

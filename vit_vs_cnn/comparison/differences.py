@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vit_vs_cnn.comparison.entries import ComparisonEntry, group_entries
-from vit_vs_cnn.runs.recipe_care import describe_recipe_source, recipe_obstacle
+from vit_vs_cnn.experiments.recipe_care import describe_recipe_source, recipe_caveat
+from vit_vs_cnn.mappings import flatten
 
 #: Value of a setting that a network does not have.
 ABSENT = "-"
@@ -48,8 +49,8 @@ def unfair_differences(entries: Sequence[ComparisonEntry]) -> list[str]:
     pairs = {name: {(m.seed, m.subset) for m in group} for name, group in groups.items() if name in configs}
     if any(of_group != next(iter(pairs.values())) for of_group in pairs.values()):
         warnings.append("their seeds or training images differ, so that only equal ones are paired")
-    if obstacle := recipe_obstacle({name: [member.result for member in group] for name, group in groups.items()}):
-        warnings.append(f"{obstacle.text}, so the models allow no conclusion")
+    if caveat := recipe_caveat({name: [member.result for member in group] for name, group in groups.items()}):
+        warnings.append(f"{caveat.text}, so the models allow no conclusion")
     return list(dict.fromkeys(warnings))
 
 
@@ -60,21 +61,10 @@ def _configs(members: Mapping[str, ComparisonEntry]) -> dict[str, dict[str, Any]
 
 def differing_settings(configs: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     """Settings that are not the same in all configs: by dotted name, the value of each config."""
-    flat = {name: flatten_settings(config) for name, config in configs.items()}
+    flat = {name: flatten(config) for name, config in configs.items()}
     keys = dict.fromkeys(key for config in flat.values() for key in config)
     values = {key: {name: config.get(key, ABSENT) for name, config in flat.items()} for key in keys}
     return {key: row for key, row in values.items() if any(value != next(iter(row.values())) for value in row.values())}
-
-
-def flatten_settings(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested settings by dotted name; an empty mapping is a value."""
-    flat: dict[str, Any] = {}
-    for key, value in values.items():
-        if isinstance(value, Mapping) and value:
-            flat |= flatten_settings(value, f"{prefix}{key}.")
-        else:
-            flat[f"{prefix}{key}"] = value
-    return flat
 
 
 def _unfair_settings(settings: Mapping[str, Mapping[str, Any]]) -> list[str]:

@@ -12,17 +12,18 @@ from vit_vs_cnn.config.identity import hash_settings, run_identity
 from vit_vs_cnn.console import join_names
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.images.experiment_data import ExperimentData
+from vit_vs_cnn.mappings import group_by
 from vit_vs_cnn.models.presets import TIMM_PREFIX
-from vit_vs_cnn.runs.evaluation import Predictions, evaluate_once, hash_weights, predict
-from vit_vs_cnn.runs.experiment_data import ExperimentData
+from vit_vs_cnn.networks.build import check_logits
+from vit_vs_cnn.networks.evaluation import Predictions, evaluate_once, hash_weights, predict
+from vit_vs_cnn.networks.trained_network import TrainedNetwork
 from vit_vs_cnn.runs.experiment_folder import read_finished_results, select_results
-from vit_vs_cnn.runs.networks import check_logits
 from vit_vs_cnn.runs.record import RUNS
 from vit_vs_cnn.runs.result import RunResult, read_result
 from vit_vs_cnn.runs.run import Run
 from vit_vs_cnn.runs.test_set_log import TestSetLog, output_folder, summarize_log
-from vit_vs_cnn.runs.trained_network import TrainedNetwork, open_network
-from vit_vs_cnn.statistics.pair_comparison import Obstacle
+from vit_vs_cnn.statistics.caveats import Caveat
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -36,7 +37,7 @@ class ComparisonEntry:
         subset: hash of its training images; None if not known.
         config: settings that decide the result, as plain values.
         stored: file with the predictions of its first test, or None.
-        objection: reason in the test-set log against a conclusion, or None.
+        log_caveat: caveat in the test-set log that allows no conclusion, or None.
     """
 
     trained: TrainedNetwork
@@ -48,7 +49,7 @@ class ComparisonEntry:
     config: dict[str, Any] = field(default_factory=dict)
     result: RunResult | None = None
     stored: Path | None = None
-    objection: Obstacle | None = None
+    log_caveat: Caveat | None = None
 
     @property
     def name(self) -> str:
@@ -101,9 +102,7 @@ def predict_once(entry: ComparisonEntry) -> TestedEntry:
 
 def group_entries(entries: Iterable[Network]) -> dict[str, list[Network]]:
     """The entries by group, each group in the order of its seeds."""
-    groups: dict[str, list[Network]] = {}
-    for entry in entries:
-        groups.setdefault(entry.group, []).append(entry)
+    groups = group_by(entries, lambda entry: entry.group)
     return {
         name: sorted(members, key=lambda member: (member.seed is None, member.seed)) for name, members in groups.items()
     }
@@ -173,7 +172,7 @@ def load_entries(
         InputError: a network cannot be opened, or its classes, test images or image size differ from the others'.
     """
     sources, notes = _expand(words, train_size)
-    runs = {path: open_network(path, trust=trust) for path, _ in sources if not path.startswith(TIMM_PREFIX)}
+    runs = {path: TrainedNetwork.open(path, trust=trust) for path, _ in sources if not path.startswith(TIMM_PREFIX)}
     if not runs:
         raise InputError("the test images are not known; give at least one checkpoint or run of this package")
     data = _TestImages(root)
@@ -186,7 +185,7 @@ def load_entries(
         if path in runs:
             entries.append(_entry_of_run(runs[path], names[id(runs[path])], data, path))
             continue
-        network = open_network(path, classes_from=first)
+        network = TrainedNetwork.open(path, classes_from=first)
         network = replace(network, name=label or network.name)
         _check_classes(network, test, path, first.path)
         if network.name in groups:
@@ -228,7 +227,7 @@ def _expand(words: Sequence[str], train_size: int | None) -> tuple[list[tuple[st
             name = f"{TIMM_PREFIX}NAME or {TIMM_PREFIX}NAME=FILE"
             raise InputError(f"{location}: no such file or folder (for a model of timm: {name})")
         elif (path / "runs.json").exists():
-            results = select_results(read_finished_results(path), train_size)
+            results = select_results(read_finished_results(path), train_size=train_size)
             sources += [(str(run.absolute()), label) for run in results]
             first = next(iter(results.values()))
             budget = f" and {first.parsed_budget.text}" if first.parsed_budget else ""
@@ -259,13 +258,13 @@ class _TestImages:
         folder = trained.path.parent if experiment is None else output_folder(experiment)
         return TestSetLog(folder, self.pool(trained).test_set(trained.run.seed))
 
-    def objection(self, trained: TrainedNetwork) -> Obstacle | None:
+    def find_log_caveat(self, trained: TrainedNetwork) -> Caveat | None:
         """Reason in the log against a conclusion on a network of an experiment, or None."""
         experiment = experiment_folder(trained)
         if experiment is None:
             return None
         summary = self._summarize_log(experiment, self.pool(trained).test_set(trained.run.seed))
-        return summary.find_obstacle(trained.run.model, trained.run.experiment.name)
+        return summary.find_caveat(trained.run.model, trained.run.experiment.name)
 
 
 def experiment_folder(trained: TrainedNetwork) -> Path | None:
@@ -370,15 +369,15 @@ def _entry_of_run(trained: TrainedNetwork, names: tuple[str, str], data: _TestIm
         raise InputError(
             f"{path} was trained on {leaked:,} of the {len(test_hashes):,} test images: it is not compared"
         )
-    objection, warnings = data.objection(trained), []
+    log_caveat, warnings = data.find_log_caveat(trained), []
     if result is None:
         warnings.append(f"{path} has no result.json beside it: it may not have finished training")
     elif result.cost.ended_early:
         warnings.append(
             f"{path} ended after {result.cost.steps} of {result.cost.planned_steps} steps, before its budget"
         )
-    if objection is not None:
-        warnings.append(objection.text)
+    if log_caveat is not None:
+        warnings.append(log_caveat.text)
     if duplicates := trained.training_hashes.count_in(test_hashes):
         warnings.append(
             f"{path} was trained on {duplicates:,} of the {len(test_hashes):,} test images, which its data hold twice"
@@ -388,7 +387,7 @@ def _entry_of_run(trained: TrainedNetwork, names: tuple[str, str], data: _TestIm
         group=names[1],
         test=pool.test(run.seed),
         log=data.log(trained),
-        objection=objection,
+        log_caveat=log_caveat,
         seed=run.seed,
         subset=pool.draw(run.train_size, run.seed).subset_hash,
         config=run.settings,

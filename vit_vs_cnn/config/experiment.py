@@ -13,7 +13,7 @@ from typing import Any
 from vit_vs_cnn.bounds import Bounds, check_numbers
 from vit_vs_cnn.config import overrides
 from vit_vs_cnn.config.identity import plain_values
-from vit_vs_cnn.config.reading import expand_short_forms
+from vit_vs_cnn.config.reading import expand_short_forms, merge
 from vit_vs_cnn.config.schema import Budget, Data, Execution, Executor, ModelConfig, Protocol, Tuning
 from vit_vs_cnn.config.search_space import check_space
 from vit_vs_cnn.config.trainer import decisive, read_trainer
@@ -224,11 +224,17 @@ def _is_file_name(name: str) -> bool:
     return bool(name) and name[0] not in ".-" and all(c.isalnum() or c in "._-" for c in name)
 
 
-def read_config(path: Path) -> dict[str, Any]:
-    """Plain values of a YAML file.
+def read_config(path: Path, *, above: tuple[Path, ...] = ()) -> dict[str, Any]:
+    """Plain values of a YAML file, merged over those of its ``base``.
+
+    ``base`` is another config or a list of configs: paths from the folder of the file, or names of the package's.
+
+    Arguments:
+        above: files that have this one as their base.
 
     Raises:
-        InputError: a missing file, a file that is not YAML, a repeated name, or a value that is not a mapping.
+        InputError: a missing file, a file that is not YAML or its own base, a repeated name, or a value that is not a
+            mapping.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -239,7 +245,19 @@ def read_config(path: Path) -> dict[str, Any]:
     values = read_yaml(text, location=f"config {path}")
     if not isinstance(values, dict):
         raise InputError(f"config {path}: expected settings as `name: value`, got {type(values).__name__}")
-    return expand_short_forms(values)
+    base = values.pop("base", [])
+    bases, chain = base if isinstance(base, list) else [base], (*above, path.resolve())
+    merged: dict[str, Any] = {}
+    for name in bases:
+        if not isinstance(name, str):
+            raise InputError(f"config {path}: base: expected the name or path of a config, or a list of these")
+        beside = path.parent / name
+        file = beside if beside.is_file() else find_config(name)
+        if file.resolve() in chain:
+            raise InputError(f"config {path}: base: {name} leads back to this file")
+        merge(merged, read_config(file, above=chain))
+    merge(merged, expand_short_forms(values))
+    return merged
 
 
 def find_config(name: str | os.PathLike[str] = "quickstart") -> Path:

@@ -18,9 +18,9 @@ from vit_vs_cnn.files import read_mapping, write_text
 from vit_vs_cnn.models.input_wrappers import NormalizedInput
 from vit_vs_cnn.models.timm_conversion import convert_to_timm
 from vit_vs_cnn.models.vit import VisionTransformer
-from vit_vs_cnn.runs.evaluation import hash_weights
-from vit_vs_cnn.runs.held_out import OUT_OF_DISTRIBUTION_FILE
-from vit_vs_cnn.runs.trained_network import TrainedNetwork
+from vit_vs_cnn.networks.evaluation import hash_weights
+from vit_vs_cnn.networks.held_out import OUT_OF_DISTRIBUTION_FILE
+from vit_vs_cnn.networks.trained_network import TrainedNetwork
 
 #: Largest difference of the logits of a file, relative to the largest logit or 1: rounding errors of float32.
 TOLERANCE = 1e-4
@@ -87,7 +87,7 @@ def _write(trained: TrainedNetwork, formats: list[str], folder: Path) -> list[Ex
 
 
 def _safetensors(normalized: NormalizedInput, images: Tensor, folder: Path) -> tuple[Path, Tensor]:
-    """Weights under the names of this package; ``open_network`` reads them with config.json in the same folder."""
+    """Weights under the names of this package. ``TrainedNetwork.open`` reads them with the config.json beside them."""
     return _save_weights(normalized.network, normalized, images, folder / "model.safetensors")
 
 

@@ -17,9 +17,9 @@ from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.models.cost import count_macs, count_parameters
 from vit_vs_cnn.models.presets import ATTENTION_PREFIX
-from vit_vs_cnn.runs.evaluation import hash_weights, predict
-from vit_vs_cnn.runs.networks import build_network, start_from
-from vit_vs_cnn.runs.trained_network import TrainedNetwork
+from vit_vs_cnn.networks.build import build_network, start_from
+from vit_vs_cnn.networks.evaluation import hash_weights, predict
+from vit_vs_cnn.networks.trained_network import TrainedNetwork
 from vit_vs_cnn.training.checkpoints import write_checkpoint
 
 #: Number of images for the difference in float64, which is slow on a CPU.

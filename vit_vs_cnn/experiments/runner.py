@@ -11,17 +11,18 @@ from rich.console import Console
 from vit_vs_cnn.config.experiment import Experiment
 from vit_vs_cnn.config.identity import defaults_of_model
 from vit_vs_cnn.config.schema import ARCHITECTURE_SETTINGS
+from vit_vs_cnn.config.user_code import make_transform
 from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.experiments.analysis_plan import AnalysisPlan, make_analysis_plan, register_plan
 from vit_vs_cnn.experiments.timing import choose_precision
 from vit_vs_cnn.experiments.tuning import tune
+from vit_vs_cnn.images.experiment_data import ExperimentData
+from vit_vs_cnn.mappings import flatten
+from vit_vs_cnn.networks.preparation import check_start_overlap, check_validation_batches, grid, prepare_network
 from vit_vs_cnn.process import quiet_lightning
-from vit_vs_cnn.runs.analysis_plan import AnalysisPlan, make_analysis_plan, register_plan
-from vit_vs_cnn.runs.experiment_data import ExperimentData
 from vit_vs_cnn.runs.experiment_folder import raise_failures, read_finished_results, write_config, write_experiment
-from vit_vs_cnn.runs.preparation import check_start_overlap, check_validation_batches, grid, prepare_network
 from vit_vs_cnn.runs.result import RunResult, read_result
 from vit_vs_cnn.runs.run import Run
-from vit_vs_cnn.runs.user_code import make_transform
 from vit_vs_cnn.workers.supervisor import execute
 from vit_vs_cnn.workers.trainer import is_helper_process, world_size
 
@@ -107,8 +108,8 @@ def _refuse_other_settings(folder: Path, runs: list[Run], *, are_recipes_final: 
         if path in folders or run is None or not result.recipe:
             continue
         own_fields = {"model": result.recipe, "batch_size": result.batch_size, "scored_on": result.scores.scored_on}
-        was, now = _flat({**result.conditions, **own_fields}), _flat(run.identity)
-        defaults = _flat(defaults_of_model(str(run.recipe.name)))
+        was, now = _fixed_settings({**result.conditions, **own_fields}), _fixed_settings(run.identity)
+        defaults = flatten(defaults_of_model(str(run.recipe.name)))
         for name in {**was, **now}:
             is_recipe = name.startswith("model.") and name.split(".")[1] not in ARCHITECTURE_SETTINGS
             if was.get(name) == now.get(name) or (is_recipe and not are_recipes_final):
@@ -123,13 +124,9 @@ def _refuse_other_settings(folder: Path, runs: list[Run], *, are_recipes_final: 
             )
 
 
-def _flat(identity: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def _fixed_settings(identity: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of an identity by dotted name, without those in which the runs of one experiment may differ."""
-    flat: dict[str, Any] = {}
-    for name, value in identity.items():
-        if prefix or name not in _FREE_PARTS:
-            flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
-    return flat
+    return flatten({name: value for name, value in identity.items() if name not in _FREE_PARTS})
 
 
 def _check_all(runs: list[Run], pool: ExperimentData) -> None:

@@ -16,11 +16,11 @@ from vit_vs_cnn.config.recipes import recipe_source
 from vit_vs_cnn.config.schema import RecipeSource
 from vit_vs_cnn.console import format_count, join_names
 from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.experiments.analysis_plan import find_binding_plan
 from vit_vs_cnn.experiments.timing import choose_precision, runs_at_a_time, seconds_per_step
 from vit_vs_cnn.experiments.tuning import count_splits
+from vit_vs_cnn.images.experiment_data import ExperimentData
 from vit_vs_cnn.process import quiet_lightning
-from vit_vs_cnn.runs.analysis_plan import find_binding_plan
-from vit_vs_cnn.runs.experiment_data import ExperimentData
 from vit_vs_cnn.runs.status import duration
 from vit_vs_cnn.statistics.pair_comparison import MIN_SEEDS_FOR_CONCLUSION, too_few_images
 from vit_vs_cnn.workers.trainer import is_helper_process, is_launched_from_outside
@@ -353,8 +353,8 @@ def _answers(chosen: GridPlan, other_plans: Sequence[GridPlan], costs: GridTimeM
     if chosen.seconds > 60 * minutes:
         seeds, time = format_count(len(chosen.seeds), "seed"), duration(chosen.seconds)
         lines = [f"{seeds} take about {time}, more than {minutes:g} minutes; a conclusion needs them"]
-    if pool.scored_on == "test" and (obstacle := too_few_images(pool.test_count)) is not None:
-        return [*lines, f"Too few images for an answer: {obstacle}"]
+    if pool.scored_on == "test" and (caveat := too_few_images(pool.test_count)) is not None:
+        return [*lines, f"Too few images for an answer: {caveat}"]
     plans = sorted((chosen, *other_plans), key=lambda plan: plan.seconds)
     conclusion = next((plan for plan in plans if plan.allows_conclusion), None)
     trend = next((plan for plan in plans if plan.allows_trend), None)

@@ -14,14 +14,14 @@ from torch.nn import functional as F
 
 from vit_vs_cnn.config.experiment import Experiment, read_config
 from vit_vs_cnn.config.trainer import AUTO_PRECISION
+from vit_vs_cnn.config.user_code import make_transform
 from vit_vs_cnn.data.batches import TrainingBatches, TrainingData
 from vit_vs_cnn.devices import bfloat16_units, synchronize
 from vit_vs_cnn.errors import InputError, one_line
+from vit_vs_cnn.images.experiment_data import ExperimentData
+from vit_vs_cnn.networks.preparation import prepare_network
 from vit_vs_cnn.process import torch_threads
-from vit_vs_cnn.runs.experiment_data import ExperimentData
-from vit_vs_cnn.runs.preparation import prepare_network
 from vit_vs_cnn.runs.run import Run
-from vit_vs_cnn.runs.user_code import make_transform
 from vit_vs_cnn.workers.supervisor import count_workers
 from vit_vs_cnn.workers.trainer import trains_on_cpu, uses_channels_last
 

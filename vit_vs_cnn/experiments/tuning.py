@@ -21,11 +21,11 @@ from vit_vs_cnn.data.options import Augmentation
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments.timing import choose_precision
 from vit_vs_cnn.files import write_text
+from vit_vs_cnn.images.experiment_data import ExperimentData
+from vit_vs_cnn.networks.preparation import check_validation_batches
+from vit_vs_cnn.networks.pretrained import weights_identities
 from vit_vs_cnn.process import quiet_lightning
-from vit_vs_cnn.runs.experiment_data import ExperimentData
 from vit_vs_cnn.runs.experiment_folder import FailureKind, raise_failures, read_failure, write_experiment
-from vit_vs_cnn.runs.preparation import check_validation_batches
-from vit_vs_cnn.runs.pretrained import weights_identities
 from vit_vs_cnn.runs.result import read_result
 from vit_vs_cnn.runs.run import Run
 from vit_vs_cnn.runs.trials import TRIALS_FILE, Trial, rank_trials, write_trials

@@ -25,9 +25,9 @@ from vit_vs_cnn.inspection.deletion import DeletionTest, deletion_grid
 from vit_vs_cnn.inspection.map_scores import adjust_scores, random_maps, score_methods
 from vit_vs_cnn.inspection.saliency import SaliencyMethod, get_method, list_methods, saliency_maps
 from vit_vs_cnn.models.input_wrappers import unwrap
-from vit_vs_cnn.runs.evaluation import check_finite
+from vit_vs_cnn.networks.evaluation import check_finite
+from vit_vs_cnn.networks.trained_network import UNKNOWN, TrainedNetwork
 from vit_vs_cnn.runs.experiment_folder import read_finished_results, select_results
-from vit_vs_cnn.runs.trained_network import UNKNOWN, TrainedNetwork, open_network
 from vit_vs_cnn.strict_yaml import frame_records
 
 #: Methods if none is named: with attention, of a CNN, and of a network without feature maps.
@@ -318,7 +318,7 @@ def open_networks(paths: Sequence[Path], *, trust: bool = False) -> list[Trained
     results: list[TrainedNetwork] = []
     for path in paths:
         is_experiment = (path / "runs.json").exists()
-        results += _of_experiment(path, trust) if is_experiment else [open_network(path, trust=trust)]
+        results += _of_experiment(path, trust) if is_experiment else [TrainedNetwork.open(path, trust=trust)]
     first = results[0]
     for trained in results:
         if (first.class_names, first.image_shape) != (trained.class_names, trained.image_shape):
@@ -377,7 +377,7 @@ def _of_experiment(folder: Path, trust: bool) -> list[TrainedNetwork]:
     kinds: dict[bool, TrainedNetwork] = {}
     for run, result in results.items():
         if result.seed == seed and len(kinds) < 2:
-            trained = open_network(run, trust=trust)
+            trained = TrainedNetwork.open(run, trust=trust)
             kinds.setdefault(has_attention(trained.network), trained)
     return [kinds[kind] for kind in (True, False) if kind in kinds]
 

@@ -10,9 +10,9 @@ from PIL import Image
 
 from vit_vs_cnn.console import format_count, visible
 from vit_vs_cnn.data.near_duplicates import MAX_BLANK_DEVIATION
+from vit_vs_cnn.images.audit import Audit, DuplicateKind, DuplicatePair
 from vit_vs_cnn.reporting.page import Page
 from vit_vs_cnn.reporting.table import Cell, Table
-from vit_vs_cnn.runs.audit import Audit, DuplicateKind, DuplicatePair
 
 #: Height of the images of a pair in pixels.
 IMAGE_HEIGHT = 96

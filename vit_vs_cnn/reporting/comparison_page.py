@@ -11,6 +11,7 @@ import pandas
 from matplotlib.figure import Figure
 from rich.console import Console
 
+from vit_vs_cnn.analysis.answer import conclusion_text
 from vit_vs_cnn.comparison.accuracy import AccuracyComparison, ClassAccuracy
 from vit_vs_cnn.comparison.compare import CalibrationScores, NetworkComparison, Part
 from vit_vs_cnn.comparison.corruptions import CORRUPTIONS, LEVELS, CorruptionAccuracy
@@ -19,7 +20,7 @@ from vit_vs_cnn.comparison.differences import ABSENT
 from vit_vs_cnn.comparison.entries import TestedEntry
 from vit_vs_cnn.console import join_names
 from vit_vs_cnn.files import write_text
-from vit_vs_cnn.regimes.answer import conclusion_text
+from vit_vs_cnn.networks.evaluation import MIN_VALIDATION_IMAGES
 from vit_vs_cnn.reporting.figures.comparison import comparison_figures
 from vit_vs_cnn.reporting.page import Page
 from vit_vs_cnn.reporting.style import (
@@ -32,7 +33,6 @@ from vit_vs_cnn.reporting.style import (
     format_value,
 )
 from vit_vs_cnn.reporting.table import Cell, Table, print_tables
-from vit_vs_cnn.runs.evaluation import MIN_VALIDATION_IMAGES
 from vit_vs_cnn.runs.record import MAJORITY
 from vit_vs_cnn.statistics.intervals import format_interval, format_p_value
 

@@ -7,6 +7,9 @@ from typing import Any
 
 import yaml
 
+from vit_vs_cnn.analysis.analysis import Analysis
+from vit_vs_cnn.analysis.answer import MAX_WARNINGS, write_answer
+from vit_vs_cnn.analysis.model_summaries import display_name
 from vit_vs_cnn.comparison.accuracy import choose_examples, class_accuracies, confusion
 from vit_vs_cnn.comparison.entries import RunPredictions, group_entries, select_one_fold
 from vit_vs_cnn.config.experiment import Data, read_config
@@ -14,10 +17,9 @@ from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.data.listing import format_counts
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.files import write_text
-from vit_vs_cnn.regimes.analysis import Analysis
-from vit_vs_cnn.regimes.answer import MAX_WARNINGS, write_answer
-from vit_vs_cnn.regimes.budgets import longest_results
-from vit_vs_cnn.regimes.model_summaries import display_name
+from vit_vs_cnn.images.audit import AUDIT_FOLDER
+from vit_vs_cnn.images.experiment_data import open_experiment_data
+from vit_vs_cnn.networks.evaluation import Predictions
 from vit_vs_cnn.reporting import experiment_tables as tables
 from vit_vs_cnn.reporting.comparison_page import classes_table
 from vit_vs_cnn.reporting.figures.comparison import classes_figure, confusion_figure, examples_figure
@@ -25,11 +27,8 @@ from vit_vs_cnn.reporting.figures.experiment import experiment_figures
 from vit_vs_cnn.reporting.findings import Findings, add_leak_caveat, answer_page
 from vit_vs_cnn.reporting.page import Page
 from vit_vs_cnn.reporting.table import Cell
-from vit_vs_cnn.runs.audit import AUDIT_FOLDER
-from vit_vs_cnn.runs.evaluation import Predictions
-from vit_vs_cnn.runs.experiment_data import open_experiment_data
 from vit_vs_cnn.runs.record import load_run_predictions, table_text
-from vit_vs_cnn.runs.result import RunResult, RunState, ScoredOn
+from vit_vs_cnn.runs.result import RunResult, RunState, ScoredOn, longest_results
 from vit_vs_cnn.runs.status import ExperimentStatus, read_status
 from vit_vs_cnn.runs.test_set_log import summarize_log
 

@@ -6,18 +6,17 @@ from statistics import fmean
 
 import numpy as np
 
-from vit_vs_cnn.comparison.differences import flatten_settings
+from vit_vs_cnn.analysis.analysis import Analysis
+from vit_vs_cnn.analysis.answer import conclusion_text
+from vit_vs_cnn.analysis.model_summaries import display_name
 from vit_vs_cnn.config.schema import ARCHITECTURE_SETTINGS
-from vit_vs_cnn.regimes.analysis import Analysis
-from vit_vs_cnn.regimes.answer import conclusion_text
-from vit_vs_cnn.regimes.budgets import longest_results
-from vit_vs_cnn.regimes.model_summaries import display_name
+from vit_vs_cnn.experiments.recipe_care import describe_recipe_source
+from vit_vs_cnn.images.near_duplicates import NearDuplicates
+from vit_vs_cnn.mappings import flatten, group_by
 from vit_vs_cnn.reporting.style import format_millions, format_percent, format_points, format_value
 from vit_vs_cnn.reporting.table import Cell, Table
-from vit_vs_cnn.runs.near_duplicates import NearDuplicates
-from vit_vs_cnn.runs.recipe_care import describe_recipe_source
 from vit_vs_cnn.runs.record import MAJORITY
-from vit_vs_cnn.runs.result import RunResult, RunState, StartKind, group_results
+from vit_vs_cnn.runs.result import RunResult, RunState, StartKind, group_results, longest_results
 from vit_vs_cnn.runs.status import RunStatus
 from vit_vs_cnn.runs.trials import Trial, rank_trials
 from vit_vs_cnn.statistics.intervals import Estimate, format_p_value
@@ -128,7 +127,7 @@ def models_table(analysis: Analysis, results: Sequence[RunResult]) -> Table:
         recipe = {key: value for key, value in r.recipe.items() if key not in ARCHITECTURE_SETTINGS}
         texts = [
             f"{key} {format_value(value)}"
-            for key, value in flatten_settings(recipe).items()
+            for key, value in flatten(recipe).items()
             if value != {} and (not _is_probe(r) or key.partition(".")[0] in _PROBE_SETTINGS)
         ]
         rows.append(row | {"recipe": _recipe_source(r), "settings": ", ".join(texts)})
@@ -207,9 +206,7 @@ def duplicate_pairs_table(near_duplicates: NearDuplicates) -> Table:
 
 def trials_table(trials: Sequence[Trial]) -> Table:
     """Table of all trials of the search for recipes, by model and size, the best trial first."""
-    searches: dict[tuple[int, str], list[Trial]] = {}
-    for trial in trials:
-        searches.setdefault((trial.train_size, trial.model), []).append(trial)
+    searches = group_by(trials, lambda trial: (trial.train_size, trial.model))
     rows = [
         {SIZE_COLUMN: size, "model": display_name(model), "rank": rank}
         | {"validation accuracy, %": format_percent(trial.validation_accuracy), "state": trial.state}

@@ -7,22 +7,22 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from vit_vs_cnn.analysis.analysis import Analysis, read_analysis
+from vit_vs_cnn.analysis.answer import MAX_WARNINGS, write_answer
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.files import CommandResult
-from vit_vs_cnn.regimes.analysis import Analysis, read_analysis
-from vit_vs_cnn.regimes.answer import MAX_WARNINGS, write_answer
-from vit_vs_cnn.regimes.caveats import Caveat, CaveatKind, CaveatSeverity
 from vit_vs_cnn.reporting.page import Page
 from vit_vs_cnn.reporting.style import assign_styles
 from vit_vs_cnn.runs.record import Answers
 from vit_vs_cnn.runs.result import RunResult
 from vit_vs_cnn.runs.trials import TRIALS_FILE, Trial, read_trials
+from vit_vs_cnn.statistics.caveats import Caveat, CaveatKind, CaveatSeverity
 
 if TYPE_CHECKING:
     import matplotlib.figure
     import pandas
 
-    from vit_vs_cnn.runs.near_duplicates import NearDuplicates
+    from vit_vs_cnn.images.near_duplicates import NearDuplicates
 
 #: Columns of ``Findings.frame``.
 FRAME_COLUMNS = (
@@ -67,7 +67,7 @@ class Findings(CommandResult):
     @cached_property
     def duplicates(self) -> "NearDuplicates | str":
         """Near-duplicates between test and training images; a sentence with the reason if no search is possible."""
-        from vit_vs_cnn.runs.near_duplicates import find_near_duplicates, reason_not_searched
+        from vit_vs_cnn.images.near_duplicates import find_near_duplicates, reason_not_searched
 
         if (reason := reason_not_searched(self.results)) is not None:
             return f"{reason}."
@@ -113,7 +113,7 @@ class Findings(CommandResult):
     @property
     def _known_analysis(self) -> Analysis:
         """Analysis with a caveat on near-duplicates, if these are known from an earlier search; no image is read."""
-        from vit_vs_cnn.runs.near_duplicates import read_near_duplicates
+        from vit_vs_cnn.images.near_duplicates import read_near_duplicates
 
         duplicates = vars(self).get("duplicates") or read_near_duplicates(self.folder, self.results)
         return add_leak_caveat(self.analysis, duplicates)
@@ -130,7 +130,7 @@ def add_leak_caveat(analysis: Analysis, duplicates: "NearDuplicates | str | None
         f"The accuracies cannot be relied on: {most:,} of {duplicates.test_images:,} test images are near-duplicates "
         "of training images. vit-vs-cnn audit lists them. Remove them from the training images or from the test images."
     )
-    return analysis.with_caveat(Caveat(CaveatKind.TRAINED_ON_TEST_IMAGES, CaveatSeverity.INVALIDATES, text))
+    return analysis.with_caveat(Caveat(CaveatKind.TRAINED_ON_TEST_IMAGES, text, CaveatSeverity.INVALIDATES))
 
 
 def answer_page(analysis: Analysis, urgent: Sequence[str] = ()) -> Page:

@@ -11,8 +11,8 @@ import pandas
 from matplotlib.figure import Figure
 from rich.console import Console
 
+from vit_vs_cnn.analysis.analysis import Analysis
 from vit_vs_cnn.inspection.locality.study import SUMMARY_MEASURES, Locality
-from vit_vs_cnn.regimes.analysis import Analysis
 from vit_vs_cnn.reporting.figures.drawing import make_axes, make_panels
 from vit_vs_cnn.reporting.figures.experiment import accuracy_curves
 from vit_vs_cnn.reporting.page import Page

@@ -9,8 +9,8 @@ from typing import Any
 
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.files import atomic_write
+from vit_vs_cnn.networks.trained_network import MAX_SHOWN_ROWS, ImagePredictions
 from vit_vs_cnn.reporting.table import Table
-from vit_vs_cnn.runs.trained_network import MAX_SHOWN_ROWS, ImagePredictions
 
 #: Formats of files of predictions: CSV and JSON lines.
 SUFFIXES = (".csv", ".jsonl")

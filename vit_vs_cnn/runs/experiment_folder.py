@@ -15,7 +15,7 @@ from vit_vs_cnn.config.experiment import Budget, Experiment
 from vit_vs_cnn.errors import DamagedFile, InputError, Interrupted, ProcessLost, RunsFailed, TrainingDiverged
 from vit_vs_cnn.files import read_mapping, write_text
 from vit_vs_cnn.runs.record import is_record, read_recorded_runs
-from vit_vs_cnn.runs.result import RunResult, read_result
+from vit_vs_cnn.runs.result import RunResult, longest_results, read_result
 from vit_vs_cnn.runs.run import Run
 from vit_vs_cnn.typed_values import build
 
@@ -94,29 +94,36 @@ def read_finished_results(folder: Path, *, some: bool = True) -> dict[Path, RunR
     return results
 
 
-def keep_longest(results: Mapping[Path, RunResult]) -> dict[Path, RunResult]:
-    """The results of the runs with the longest budget."""
-    amounts = {run: budget.amounts[0] if (budget := result.parsed_budget) else 0 for run, result in results.items()}
-    longest = max(amounts.values())
-    return {run: result for run, result in results.items() if amounts[run] == longest}
+def select_results(
+    results: Mapping[Path, RunResult],
+    *,
+    model: str | None = None,
+    train_size: int | None = None,
+    every_size: bool = False,
+) -> dict[Path, RunResult]:
+    """Select the results with the longest budget, of one training size and one or all models.
 
-
-def select_results(results: Mapping[Path, RunResult], train_size: int | None = None) -> dict[Path, RunResult]:
-    """The results of an experiment with the longest budget and one training size.
-
-    The default is the largest size at which every model has a finished run.
+    Arguments:
+        train_size: default: the largest size at which every selected model has a finished run.
+        every_size: select every training size instead.
 
     Raises:
-        InputError: no finished run of this size.
+        InputError: no finished run of this model or size.
     """
-    longest = keep_longest(results)
-    pairs = {(result.model, result.train_size) for result in longest.values()}
+    folder, names = next(iter(results)).parent, dict.fromkeys(result.model for result in results.values())
+    if model is not None and model not in names:
+        raise InputError(f"{folder} has no finished run of model {model!r}; there are {', '.join(names)}")
+    longest = longest_results(result for result in results.values() if model in (None, result.model))
+    selected = {run: result for run, result in results.items() if any(result is other for other in longest)}
+    if every_size:
+        return selected
+    pairs = {(result.model, result.train_size) for result in selected.values()}
     sizes = {size for _, size in pairs}
-    complete = [size for size in sizes if all((model, size) in pairs for model, _ in pairs)]
+    complete = [size for size in sizes if all((name, size) in pairs for name, _ in pairs)]
     size = train_size or max(complete or sizes)
     if size not in sizes:
-        raise InputError(f"{next(iter(results)).parent}: no finished run of {size} images; there are {sorted(sizes)}")
-    return {run: result for run, result in longest.items() if result.train_size == size}
+        raise InputError(f"{folder}: no finished run of {size} images; there are {sorted(sizes)}")
+    return {run: result for run, result in selected.items() if result.train_size == size}
 
 
 class FailureKind(StrEnum):

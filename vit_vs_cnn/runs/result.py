@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from vit_vs_cnn.bounds import AT_LEAST_0, AT_LEAST_1, SHARE, check_numbers
 from vit_vs_cnn.config.schema import Budget, RecipeSource, TuningProvenance
 from vit_vs_cnn.errors import DamagedFile
+from vit_vs_cnn.mappings import group_by
 from vit_vs_cnn.typed_values import build, convert, list_settings
 
 if TYPE_CHECKING:
@@ -409,7 +410,23 @@ def fold_name(fingerprint: str, fold: int) -> str:
 
 def group_results(results: Iterable[RunResult]) -> dict[tuple[str, int], list[RunResult]]:
     """The results of each model and training-set size, in their order."""
-    groups: dict[tuple[str, int], list[RunResult]] = {}
-    for result in results:
-        groups.setdefault((result.model, result.train_size), []).append(result)
-    return groups
+    return group_by(results, lambda result: (result.model, result.train_size))
+
+
+def group_by_budget(results: Iterable[RunResult]) -> dict[str, list[RunResult]]:
+    """Group results by the name of their budget, the longest last. The name of a single budget is empty."""
+    results = [*results]
+    is_single = len({result.budget for result in results}) == 1
+
+    def key(result: RunResult) -> tuple[float, str]:
+        budget = None if is_single else result.parsed_budget
+        return (0.0, "") if budget is None else (float(budget.amounts[0]), budget.text)
+
+    groups = group_by(results, key)
+    return {text: groups[amount, text] for amount, text in sorted(groups)}
+
+
+def longest_results(results: Iterable[RunResult]) -> list[RunResult]:
+    """Results with the longest budget."""
+    *_, longest = group_by_budget(results).values()
+    return longest

@@ -19,6 +19,7 @@ from vit_vs_cnn.config.experiment import Budget
 from vit_vs_cnn.console import format_count
 from vit_vs_cnn.errors import DamagedFile, InputError
 from vit_vs_cnn.files import read_mapping, read_rows
+from vit_vs_cnn.mappings import group_by
 from vit_vs_cnn.runs.experiment_folder import (
     FailureKind,
     is_locked,
@@ -146,11 +147,8 @@ def seconds_left(runs: Sequence[RunStatus], *, workers: int) -> float | None:
     number of workers. The longest remaining run is a lower bound. Failed runs are not repeated.
     """
     amounts = {c.folder: c.budget.amounts[0] * (c.train_size if c.budget.unit == "epochs" else 1) for c in runs}
-    done: dict[str, list[float]] = {}
-    for run in runs:
-        if run.seconds is not None:
-            done.setdefault(run.model, []).append(run.seconds / amounts[run.folder])
-    rates = {name: fmean(values) for name, values in done.items()}
+    done = group_by((run for run in runs if run.seconds is not None), lambda run: run.model)
+    rates = {name: fmean((run.seconds or 0.0) / amounts[run.folder] for run in group) for name, group in done.items()}
     times = []
     for run in runs:
         if run.state not in (RunState.RUNNING, RunState.WAITING):

@@ -19,7 +19,7 @@ from vit_vs_cnn.runs.record import is_record, read_recorded_runs
 from vit_vs_cnn.runs.result import RunResult, read_result
 from vit_vs_cnn.runs.run import Run
 from vit_vs_cnn.runs.trials import TRIALS_FILE
-from vit_vs_cnn.statistics.pair_comparison import Obstacle, ObstacleKind
+from vit_vs_cnn.statistics.caveats import Caveat, CaveatKind
 
 #: Folder of the logs, next to the experiments: experiments with the same test images share a log.
 TEST_SET_LOG_FOLDER = "test-sets"
@@ -129,7 +129,7 @@ class LogSummary:
     test_sets: int
     problem: str | None = None
 
-    def find_obstacle(self, model: str, experiment: str | None = None) -> Obstacle | None:
+    def find_caveat(self, model: str, experiment: str | None = None) -> Caveat | None:
         """Reason in the log against a conclusion about a model; None if there is none."""
         names = self.experiments | {experiment}
         recipes: dict[tuple[str, ...], set[str]] = {}
@@ -140,7 +140,7 @@ class LogSummary:
         text, most = self.problem, max(map(len, recipes.values()), default=0)
         if text is None and most > 1:
             text = f"{most} recipes of {model} were evaluated on this test set"
-        return None if text is None else Obstacle(ObstacleKind.TEST_SET_LOG, text)
+        return None if text is None else Caveat(CaveatKind.TEST_SET_LOG, text)
 
     @property
     def text(self) -> str:

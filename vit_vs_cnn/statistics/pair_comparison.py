@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from vit_vs_cnn.statistics.caveats import Caveat, CaveatKind
 from vit_vs_cnn.statistics.intervals import Estimate
 from vit_vs_cnn.statistics.mean_distribution import MeanDistribution, SeedScores, difference_over_seeds
 from vit_vs_cnn.statistics.significance import ERROR_RATE, fisher_exact, holm, mcnemar_exact
@@ -39,38 +40,6 @@ class ComparisonTest(StrEnum):
     FISHER = "Fisher's exact test of failed runs"
 
 
-class ObstacleKind(StrEnum):
-    """Kinds of reasons why a comparison allows no conclusion."""
-
-    FEW_IMAGES = "too few test images"
-    FEW_SEEDS = "too few seeds"
-    UNPAIRED = "different seeds or subsets"
-    UNFINISHED = "planned seeds are missing"
-    UNPLANNED_SEEDS = "no planned seed"
-    UNPLANNED_BUDGET = "another budget than planned"
-    TEST_SET_LOG = "test-set log"
-    TUNING = "unequal tuning"
-    ENDED_EARLY = "ended before the budget"
-    VALIDATION_IMAGES = "scored on validation images"
-    UNSTABLE_TRAINING = "unstable training"
-    NOTHING_LEARNED = "neither model has learned anything"
-
-
-@dataclass(frozen=True)
-class Obstacle:
-    """Reason why a comparison allows no conclusion, whatever the p-value.
-
-    Arguments:
-        text: reason as a clause for the report, such as "their seeds differ".
-    """
-
-    kind: ObstacleKind
-    text: str
-
-    def __str__(self) -> str:
-        return self.text
-
-
 @dataclass(frozen=True)
 class ComparisonRules:
     """Rules that are fixed before two models are compared.
@@ -78,13 +47,13 @@ class ComparisonRules:
     Arguments:
         margin: difference of accuracies below which two models are equivalent.
         error_rate: significance level of this analysis: 5 % for the first, 1 % after seeds were added.
-        obstacle: reason against a conclusion, or None.
+        caveat: a caveat that allows no conclusion, or None.
         is_primary: whether this is the primary comparison, which was named in advance.
     """
 
     margin: float = EQUIVALENCE_MARGIN
     error_rate: float = ERROR_RATE
-    obstacle: Obstacle | None = None
+    caveat: Caveat | None = None
     is_primary: bool = False
 
 
@@ -102,6 +71,7 @@ class PairComparison:
         adjusted_p_value: adjusted for ``adjusted_for`` comparisons (Holm).
         level: significance level for the unadjusted p-value. For the primary comparison and for significant ones it is
             the error rate, for others the error rate divided by the number of comparisons that are not significant.
+        caveat: the caveat that allows no conclusion; None if there is none.
         train_size: number of training images; None for comparisons outside of an experiment.
     """
 
@@ -120,7 +90,7 @@ class PairComparison:
     error_rate: float
     is_primary: bool
     conclusion: Conclusion
-    obstacle: Obstacle | None
+    caveat: Caveat | None
     train_size: int | None = None
 
     @property
@@ -191,7 +161,7 @@ def compare_models(
         counts = zip(failed_runs, (len(first), len(second)), names, strict=True)
         text = " and ".join(f"{failed} of {runs} runs of {name}" for failed, runs, name in counts)
         text = f"training is unstable: {text} learned nothing. Mean accuracies are therefore not compared"
-        unstable = Obstacle(ObstacleKind.UNSTABLE_TRAINING, text)
+        unstable = Caveat(CaveatKind.UNSTABLE_TRAINING, text)
     comparison = PairComparison(
         first=names[0],
         second=names[1],
@@ -208,8 +178,8 @@ def compare_models(
         error_rate=rules.error_rate,
         is_primary=rules.is_primary,
         conclusion=Conclusion.NO_CONCLUSION,
-        obstacle=too_few_images(images)
-        or rules.obstacle
+        caveat=too_few_images(images)
+        or rules.caveat
         or _too_few_seeds(seeds)
         or (None if paired else _UNPAIRED)
         or unstable,
@@ -217,23 +187,23 @@ def compare_models(
     return adjust_comparisons([comparison])[0]
 
 
-_UNPAIRED = Obstacle(ObstacleKind.UNPAIRED, "their seeds or training subsets differ")
+_UNPAIRED = Caveat(CaveatKind.UNPAIRED, "their seeds or training subsets differ")
 
 
-def _too_few_seeds(seeds: int) -> Obstacle | None:
+def _too_few_seeds(seeds: int) -> Caveat | None:
     if seeds >= MIN_SEEDS_FOR_CONCLUSION:
         return None
     shared = "1 seed was run" if seeds == 1 else f"{seeds} seeds were run"
-    return Obstacle(ObstacleKind.FEW_SEEDS, f"{shared}, and a conclusion needs at least {MIN_SEEDS_FOR_CONCLUSION}")
+    return Caveat(CaveatKind.TOO_FEW_SEEDS, f"{shared}, and a conclusion needs at least {MIN_SEEDS_FOR_CONCLUSION}")
 
 
-def too_few_images(images: int) -> Obstacle | None:
-    """Obstacle if the test set is too small for any significant difference, otherwise None."""
+def too_few_images(images: int) -> Caveat | None:
+    """Caveat if the test set is too small for any significant difference, otherwise None."""
     if images >= MIN_TEST_IMAGES_FOR_CONCLUSION:
         return None
     count = "1 test image" if images == 1 else f"{images} test images"
-    return Obstacle(
-        ObstacleKind.FEW_IMAGES,
+    return Caveat(
+        CaveatKind.TOO_FEW_TEST_IMAGES,
         f"{count} cannot show any difference; at least {MIN_TEST_IMAGES_FOR_CONCLUSION} are needed",
     )
 
@@ -259,7 +229,7 @@ def adjust_comparisons(comparisons: Sequence[PairComparison], *, planned: int | 
             p, p_equal, count = comparison.p_value, _equivalence_p_value(comparison), 1
         else:
             p, p_equal, count = next(p_values), next(equivalence_p_values), len(secondary) + missing
-            undecided += p >= comparison.error_rate or comparison.obstacle is not None
+            undecided += p >= comparison.error_rate or comparison.caveat is not None
         conclusion = _conclusion(comparison, p, p_equal)
         results.append(replace(comparison, adjusted_p_value=p, adjusted_for=count, conclusion=conclusion))
     return [
@@ -269,10 +239,10 @@ def adjust_comparisons(comparisons: Sequence[PairComparison], *, planned: int | 
 
 
 def _adjust(p_values: Sequence[float], comparisons: Sequence[PairComparison], missing: int) -> list[float]:
-    """Holm's adjustment over analyses with different error rates; a comparison with an obstacle counts as p = 1."""
+    """Holm's adjustment over analyses with different error rates; a comparison with a caveat counts as p = 1."""
     factors = [ERROR_RATE / comparison.error_rate for comparison in comparisons]
     largest = max(factors, default=1.0)  # p-values are compared at one error rate, the smallest
-    blocked = [comparison.obstacle is not None for comparison in comparisons]
+    blocked = [comparison.caveat is not None for comparison in comparisons]
     nominal = [1.0 if b else p * f / largest for p, f, b in zip(p_values, factors, blocked, strict=True)]
     adjusted = holm(nominal + [1.0] * missing)[: len(comparisons)]
     return [
@@ -286,7 +256,7 @@ def _equivalence_p_value(comparison: PairComparison) -> float:
 
 
 def _conclusion(comparison: PairComparison, p_value: float, equivalence_p_value: float) -> Conclusion:
-    if comparison.obstacle is not None:
+    if comparison.caveat is not None:
         return Conclusion.NO_CONCLUSION
     if p_value < comparison.error_rate:
         return Conclusion.SIGNIFICANTLY_BETTER

@@ -13,20 +13,20 @@ from torch import nn
 
 from vit_vs_cnn.config.schema import Finetuning
 from vit_vs_cnn.config.trainer import as_list
+from vit_vs_cnn.config.user_code import make_transform
 from vit_vs_cnn.counter_random import derive_seed
 from vit_vs_cnn.data.batches import TrainingData
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import DamagedFile, InputError, Interrupted
 from vit_vs_cnn.models.cost import count_parameters
 from vit_vs_cnn.models.input_wrappers import unwrap
+from vit_vs_cnn.networks.evaluation import Predictions, predict
+from vit_vs_cnn.networks.held_out import find_called_classifier
+from vit_vs_cnn.networks.preparation import PreparedRun
+from vit_vs_cnn.networks.training_hashes import CHECKPOINT_KEY_TRAINING_HASHES, TrainingImageHashes
 from vit_vs_cnn.process import preserve_signal_handlers, quiet_lightning
-from vit_vs_cnn.runs.evaluation import Predictions, predict
-from vit_vs_cnn.runs.held_out import find_called_classifier
-from vit_vs_cnn.runs.networks import CHECKPOINT_KEY_TRAINING_HASHES, TrainingImageHashes
-from vit_vs_cnn.runs.preparation import PreparedRun
 from vit_vs_cnn.runs.result import TrainingCost
 from vit_vs_cnn.runs.run import Run
-from vit_vs_cnn.runs.user_code import make_transform
 from vit_vs_cnn.training.callbacks import (
     CHECKPOINT_KEY_ENDED_EARLY,
     CHECKPOINT_KEY_LAST_METRICS,

@@ -22,8 +22,8 @@ from vit_vs_cnn.files import atomic_write, remove_partials
 from vit_vs_cnn.models.cost import count_parameters
 from vit_vs_cnn.models.features import find_classifier, logits_and_features
 from vit_vs_cnn.models.recording import evaluation_mode
-from vit_vs_cnn.runs.evaluation import Normalize, Predictions, check_finite, hash_tensors
-from vit_vs_cnn.runs.preparation import PreparedRun
+from vit_vs_cnn.networks.evaluation import Normalize, Predictions, check_finite, hash_tensors
+from vit_vs_cnn.networks.preparation import PreparedRun
 from vit_vs_cnn.runs.record import UNREADABLE_FILE_ERRORS, open_arrays
 from vit_vs_cnn.runs.result import TrainingCost
 from vit_vs_cnn.runs.test_set_log import output_folder

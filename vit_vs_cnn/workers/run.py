@@ -22,19 +22,19 @@ from vit_vs_cnn.config.identity import hash_settings
 from vit_vs_cnn.config.reading import read_value
 from vit_vs_cnn.config.recipes import recipe_search, recipe_source
 from vit_vs_cnn.config.trainer import as_list, trainer_settings
+from vit_vs_cnn.config.user_code import compute_metrics
 from vit_vs_cnn.errors import EXIT_INTERRUPTED, EXIT_RUNS_FAILED, InputError, Interrupted, ProcessLost
 from vit_vs_cnn.files import read_mapping, write_text
+from vit_vs_cnn.images.experiment_data import ExperimentData
 from vit_vs_cnn.models.presets import RESIZE_OPTIONS
+from vit_vs_cnn.networks.evaluation import evaluate_once, hash_weights
+from vit_vs_cnn.networks.held_out import OUT_OF_DISTRIBUTION_FILE, fit_on_validation
+from vit_vs_cnn.networks.preparation import PreparedRun, prepare
 from vit_vs_cnn.process import on_termination
-from vit_vs_cnn.runs.evaluation import evaluate_once, hash_weights
-from vit_vs_cnn.runs.experiment_data import ExperimentData
 from vit_vs_cnn.runs.experiment_folder import FailureKind, has_failed_since, is_locked, write_failure
-from vit_vs_cnn.runs.held_out import OUT_OF_DISTRIBUTION_FILE, fit_on_validation
-from vit_vs_cnn.runs.preparation import PreparedRun, prepare
 from vit_vs_cnn.runs.result import Provenance, RunData, RunResult, RunStart, RunState, ScoredOn, Scores, StartKind
 from vit_vs_cnn.runs.run import Run
 from vit_vs_cnn.runs.test_set_log import TestSetLog, output_folder
-from vit_vs_cnn.runs.user_code import compute_metrics
 from vit_vs_cnn.training.metrics_csv import validation_curve
 from vit_vs_cnn.workers.fit import FittedNetwork, fit
 from vit_vs_cnn.workers.probe import fit_head
@@ -303,7 +303,7 @@ def score(prepared: PreparedRun, fitted: FittedNetwork, data: ExperimentData, be
             validation_curve=tuple(validation_curve(run.folder / "metrics.csv").items()) if has_curve else None,
             temperature=held_out.temperature,
             penalty=fitted.penalty,
-            metrics=compute_metrics(prepared.metrics, predictions),
+            metrics=compute_metrics(prepared.metrics, predictions.logits, predictions.labels),
         ),
         provenance=Provenance.collect(began),
         budget=run.budget.short,

@@ -19,6 +19,7 @@ from rich.console import Console
 from vit_vs_cnn.config.experiment import Executor, Experiment
 from vit_vs_cnn.console import format_count, one_line_warnings, open_console
 from vit_vs_cnn.errors import InputError, Interrupted, ProcessLost, import_optional, one_line
+from vit_vs_cnn.images.experiment_data import ExperimentData
 from vit_vs_cnn.process import (
     TimeLimitReached,
     keep_freed_memory,
@@ -27,7 +28,6 @@ from vit_vs_cnn.process import (
     time_limit,
     torch_threads,
 )
-from vit_vs_cnn.runs.experiment_data import ExperimentData
 from vit_vs_cnn.runs.experiment_folder import is_locked, read_failure
 from vit_vs_cnn.runs.result import RunState
 from vit_vs_cnn.runs.run import Run

@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.regimes.tables import law_table, seeded
+from tests.analysis.tables import law_table, seeded
 from tests.results import changed
-from vit_vs_cnn.regimes.analysis import Analysis, analyze
+from vit_vs_cnn.analysis.analysis import Analysis, analyze
 from vit_vs_cnn.reporting.figures.experiment import accuracy_curves, difference_curves, experiment_figures, gaps_to_best
 from vit_vs_cnn.statistics.pair_comparison import CONCLUSIVE
 

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.files import CommandResult, read_mapping, write_text
+from vit_vs_cnn.images.experiment_data import ExperimentData
 from vit_vs_cnn.inspection.locality.layers import (
     AttentionLayer,
     ConvolutionFit,
@@ -30,11 +31,10 @@ from vit_vs_cnn.inspection.locality.layers import (
 from vit_vs_cnn.inspection.locality.measures import ExplainedVariance, attention_distance, uniform_distance
 from vit_vs_cnn.models.input_wrappers import check_positions, resize_for, unwrap
 from vit_vs_cnn.models.recording import evaluation_mode
-from vit_vs_cnn.runs.experiment_data import ExperimentData
-from vit_vs_cnn.runs.experiment_folder import keep_longest, read_finished_results
-from vit_vs_cnn.runs.preparation import load_start_weights, prepare_network
+from vit_vs_cnn.networks.preparation import load_start_weights, prepare_network
+from vit_vs_cnn.networks.trained_network import TrainedNetwork
+from vit_vs_cnn.runs.experiment_folder import read_finished_results, select_results
 from vit_vs_cnn.runs.run import Run
-from vit_vs_cnn.runs.trained_network import TrainedNetwork, open_network
 from vit_vs_cnn.strict_yaml import frame_records, to_json_values
 from vit_vs_cnn.typed_values import convert
 
@@ -209,12 +209,12 @@ def study_locality(
     The measures of a run are saved in the report (``report/locality/<run>.json``) and not computed again.
     """
     pool = None
-    for cell_folder, result in keep_longest(read_finished_results(folder)).items():
+    for cell_folder, result in select_results(read_finished_results(folder), every_size=True).items():
         path = folder / "report" / "locality" / f"{cell_folder.name}.json"
         settings = {"images": count, "held_out": held_out, "weights": result.weights}
         layers = _read_layers(path, settings)
         if layers is None:
-            trained = open_network(cell_folder, trust=trust)
+            trained = TrainedNetwork.open(cell_folder, trust=trust)
             pool = pool or trained.pool(root)
             layers = _study_run(trained, pool, count=count, held_out=held_out)
             saved = {"settings": settings, "layers": to_json_values(layers)}

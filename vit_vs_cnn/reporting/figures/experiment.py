@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
-from vit_vs_cnn.regimes.analysis import Analysis
+from vit_vs_cnn.analysis.analysis import Analysis
 from vit_vs_cnn.reporting.figures.drawing import error_bars_in_percent, make_axes
 from vit_vs_cnn.reporting.style import DIFFERENCE_COLOUR, NEUTRAL_COLOUR, ModelStyle, assign_styles
 from vit_vs_cnn.statistics.intervals import Estimate

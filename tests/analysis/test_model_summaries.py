@@ -1,0 +1,79 @@
+"""Models have the names, sizes and starts that readers know."""
+
+import pytest
+
+from tests.results import make_result
+from vit_vs_cnn.analysis.model_summaries import display_name, format_model_name, macs_ratio, millions, summarize_models
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        ({"name": "cct_7_3x1"}, "CCT-7/3x1"),
+        ({"name": "vit_nano"}, "ViT nano"),
+        ({"name": "resnet18_w32"}, "ResNet-18 w32"),
+        ({"name": "timm/a_b"}, "timm/a_b"),
+        ({"name": "attention/resnet8"}, "ResNet-8 as attention"),
+        ({"class_path": "mine.Network"}, "Network"),
+    ],
+)
+def test_networks_have_their_common_names(model, name):
+    assert format_model_name(model) == name
+
+
+@pytest.mark.parametrize(
+    ("values", "start", "budget"),
+    [
+        ({}, "from scratch", "400 steps"),
+        ({"start_kind": "fine-tuned", "start_name": "in1k"}, "fine-tuned from in1k", "400 steps"),
+        (
+            {"start_kind": "linear probe", "start_name": "in1k", "budget": "20.0 epochs"},
+            "linear probe of in1k",
+            "20 epochs",
+        ),
+        (
+            {"start_kind": "continued", "start_name": "resnet-n500-s0", "steps": 1300},
+            "continued from resnet-n500",
+            "1,300 steps",
+        ),
+        ({"architecture": {"class_path": "mine.Network"}, "budget": "2.4e+09 flops"}, None, "2.4e+09 training FLOPs"),
+    ],
+)
+def test_starts_and_budgets_are_described_in_words(values, start, budget):
+    (found,) = summarize_models([make_result(**{"architecture": {"name": "vit_nano"}} | values)])
+    assert (found.start, found.budget) == (start, budget)
+
+
+def test_title_has_the_key_where_the_network_has_another_name():
+    runs = [make_result(model=key, architecture={"name": "vit_nano"}) for key in ("vit", "rotary")]
+    titles = {one.key: one.title for one in summarize_models(runs)}
+    assert titles == {"vit": "ViT nano (0.01M parameters)", "rotary": "rotary (0.01M parameters)"}
+
+
+def test_summary_is_of_the_largest_size():
+    runs = [make_result(train_size=size, parameters=size) for size in (7, 11, 9)]
+    (found,) = summarize_models(runs)
+    assert found.parameters == 11
+
+
+def test_compute_is_compared_where_it_is_known():
+    models = summarize_models([make_result(model=key, macs=macs) for key, macs in (("a", 5), ("b", 20), ("c", 0))])
+    largest, smallest, ratio = macs_ratio(models)
+    assert (largest.key, smallest.key, ratio) == ("b", "a", 4.0)
+    assert macs_ratio(models[2:]) is None
+    assert [millions(count) for count in (75_290, 12_239_488, 1_300_000_000)] == ["0.08M", "12.2M", "1,300.0M"]
+
+
+@pytest.mark.parametrize(
+    ("key", "name"),
+    [
+        ("vit", "ViT"),
+        ("vit_tuned", "ViT-tuned"),
+        ("resnet_8", "ResNet (8)"),
+        ("cnn_pretrained", "pretrained CNN"),
+        ("vit_finetuned", "fine-tuned ViT"),
+        ("mine", "mine"),
+    ],
+)
+def test_keys_of_models_become_readable_names(key, name):
+    assert display_name(key) == name

@@ -1,0 +1,157 @@
+"""The analysis plan: settings fixed in advance, analyzed seeds, and changes of the plan."""
+
+import dataclasses
+import json
+
+import pytest
+
+from tests.experiments.tiny import tiny_experiment
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.experiments.analysis_plan import (
+    FILE_NAME,
+    AnalysisPlan,
+    Deviation,
+    _with_changes,
+    make_analysis_plan,
+    read_plan,
+    register_plan,
+)
+from vit_vs_cnn.statistics.caveats import Caveat, CaveatKind
+
+SIZES = {60: 60, "all": 120}
+PLAN = AnalysisPlan((0, 1, 2), ("a", "b", "c"), (7, 11), 11, ("a", "b"), 1.0, "5 steps")
+
+
+def _plan(tmp_path, **protocol):
+    values = {"train_sizes": [60, "all"], "seeds": [3, 8], "budget": {"steps": 2}} | protocol
+    return make_analysis_plan(tiny_experiment(tmp_path, protocol=values), SIZES)
+
+
+def _rules(plan, *seeds, caveat=None):
+    analysed, rules = plan.find_analysis(seeds, is_primary=True, caveat=caveat)
+    return analysed, rules.error_rate, rules.caveat and rules.caveat.kind
+
+
+def test_the_first_two_models_with_all_images_are_the_primary_comparison_by_default(tmp_path):
+    plan = _plan(tmp_path)
+    assert (plan.size, plan.pair, plan.seeds, plan.equivalence_margin) == (120, ("vit", "resnet"), (3, 8), 1.0)
+
+
+def test_the_config_chooses_another_primary_comparison(tmp_path):
+    plan = _plan(tmp_path, pairs=[["resnet", "vit"]], equivalence_margin=2)
+    assert (plan.size, plan.pair, plan.equivalence_margin) == (120, ("resnet", "vit"), 2.0)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "message"),
+    [
+        ({"pairs": [["vit", "mlp"]]}, r"protocol\.pairs: 'mlp' is not one of vit, resnet"),
+        ({"pairs": [["vit", "vit"]]}, "must each name two models"),
+        ({"equivalence_margin": 0}, "equivalence_margin 0.0 must be above 0"),
+    ],
+)
+def test_an_impossible_plan_is_refused_with_the_reason(tmp_path, protocol, message):
+    with pytest.raises(InputError, match=message):
+        _plan(tmp_path, **protocol)
+
+
+def test_the_first_analysis_is_of_the_planned_seeds_at_5_percent():
+    assert _rules(PLAN, 0, 1, 2) == ((0, 1, 2), 0.05, None)
+    assert _rules(PLAN, 0, 1, 2, 9) == ((0, 1, 2), 0.05, None), "seed 9 was not planned"
+
+
+def test_there_is_no_conclusion_while_planned_seeds_are_missing():
+    plan = dataclasses.replace(PLAN, seeds=(0, 1, 2, 3, 4))
+    for finished in ((0,), (0, 1), (0, 1, 2, 3)):
+        assert _rules(plan, *finished) == (finished, 0.05, CaveatKind.UNFINISHED)
+    assert _rules(dataclasses.replace(PLAN, seeds=(0, 1)), 0) == ((0,), 0.05, None), "two seeds are too few in any case"
+
+
+def test_added_seeds_make_a_second_analysis_at_1_percent_once_all_are_finished():
+    plan = _with_changes(PLAN, dataclasses.replace(PLAN, seeds=(0, 1, 2, 3, 4)))
+    assert plan.seeds == (0, 1, 2) and plan.added_seeds == ((3, 4),) and not plan.deviations
+    assert _rules(plan, 0, 1, 2, 3) == ((0, 1, 2), 0.05, None)
+    assert _rules(plan, 0, 1, 2, 3, 4) == ((0, 1, 2, 3, 4), 0.01, None)
+    assert "2 seeds were added after the first analysis" in plan.deviation_texts[0]
+
+
+def test_seeds_added_a_second_time_are_not_analyzed():
+    plan = _with_changes(PLAN, dataclasses.replace(PLAN, seeds=(0, 1, 2, 3)))
+    plan = _with_changes(plan, dataclasses.replace(PLAN, seeds=(0, 1, 2, 3, 4)))
+    assert plan.added_seeds == ((3,), (4,)) and plan.analysed_seeds == (0, 1, 2, 3)
+    assert _rules(plan, 0, 1, 2, 3, 4) == ((0, 1, 2, 3), 0.01, None)
+    first, second = plan.deviation_texts
+    assert first.startswith("1 seed was added after the first analysis.")
+    assert second == "Exploratory: 1 seed was added after the second analysis and not analysed (4)."
+
+
+@pytest.mark.parametrize("grid", [None, "{"])
+def test_a_plan_without_listed_runs_is_replaced(tmp_path, grid):
+    """Another process writes the plan, then the list of runs. A power cut may damage the list."""
+    register_plan(PLAN, tmp_path)
+    if grid is not None:
+        (tmp_path / "runs.json").write_text(grid)
+    other = dataclasses.replace(PLAN, seeds=(4, 5, 6))
+    assert register_plan(other, tmp_path) == other == read_plan(tmp_path)
+
+
+def test_adding_the_same_seeds_again_does_not_change_the_plan():
+    plan = _with_changes(PLAN, dataclasses.replace(PLAN, seeds=(0, 1, 2, 3)))
+    assert _with_changes(plan, dataclasses.replace(PLAN, seeds=(0, 1, 2, 3))) == plan
+
+
+def test_the_order_of_models_and_pairs_does_not_matter():
+    plan = dataclasses.replace(PLAN, pairs=(("a", "b"), ("a", "c")))
+    assert _with_changes(plan, dataclasses.replace(plan, pair=("b", "a"), pairs=(("c", "a"), ("b", "a")))) == plan
+
+
+@pytest.mark.parametrize(
+    ("change", "kind"),
+    [
+        ({"seeds": (0, 1)}, "seeds"),
+        ({"size": 7}, "size"),
+        ({"pair": ("a", "c")}, "pair"),
+        ({"equivalence_margin": 2.0}, "equivalence_margin"),
+        ({"budget": "9 steps"}, "budget"),
+        ({"pairs": (("a", "b"),)}, "pairs"),
+    ],
+)
+def test_a_changed_plan_is_reported_and_the_first_one_stays(change, kind):
+    plan = _with_changes(PLAN, dataclasses.replace(PLAN, **change))
+    assert [one.kind for one in plan.deviations] == [kind]
+    assert (plan.seeds, plan.size, plan.pair, plan.equivalence_margin) == ((0, 1, 2), 11, ("a", "b"), 1.0)
+    (text,) = plan.deviation_texts
+    assert text.endswith("no conclusions." if kind == "budget" else "follow the first plan.")
+
+
+def test_a_changed_budget_allows_no_conclusion():
+    plan = dataclasses.replace(PLAN, deviations=(Deviation("budget", "5 steps", "9 steps"),))
+    assert _rules(plan, 0, 1, 2)[2] is CaveatKind.UNPLANNED_BUDGET
+
+
+def test_unplanned_seeds_allow_no_conclusion():
+    assert _rules(PLAN, 7, 5, 9) == ((5, 7, 9), 0.05, CaveatKind.UNPLANNED_SEEDS)
+
+
+def test_another_caveat_comes_before_missing_seeds():
+    plan = dataclasses.replace(PLAN, seeds=(0, 1, 2, 3))
+    tuning = Caveat(CaveatKind.UNEQUAL_RECIPE_CARE, "unequal")
+    assert _rules(plan, 0, 1, 2, caveat=tuning)[2] is CaveatKind.UNEQUAL_RECIPE_CARE
+
+
+def test_all_planned_secondary_comparisons_are_counted():
+    assert PLAN.secondary_count == 5
+    assert dataclasses.replace(PLAN, pairs=(("b", "a"),)).secondary_count == 1
+
+
+@pytest.mark.parametrize("text", ["[]", "{", '{"seeds": []}', '{"seeds": "abc"}', "null"])
+def test_a_damaged_plan_is_refused(tmp_path, text):
+    (tmp_path / FILE_NAME).write_text(text)
+    with pytest.raises(InputError, match=r"analysis_plan\.json is not the analysis plan of an experiment"):
+        read_plan(tmp_path)
+
+
+def test_a_plan_is_read_as_it_was_written(tmp_path):
+    plan = dataclasses.replace(PLAN, added_seeds=((3, 4),), pairs=(("a", "b"),))
+    (tmp_path / FILE_NAME).write_text(json.dumps(dataclasses.asdict(plan)))
+    assert read_plan(tmp_path) == plan

@@ -1,0 +1,158 @@
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from PIL import Image
+from sklearn.datasets import load_sample_images
+
+from tests.experiments.tiny import tiny_config
+from tests.results import make_result
+from vit_vs_cnn.config.experiment import experiment_from_dict
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.images.experiment_data import ExperimentData
+from vit_vs_cnn.images.near_duplicates import FILE_NAME, find_near_duplicates, read_near_duplicates
+
+SIDE, LEAKED = 48, 3
+
+
+def _write_images(root: Path) -> None:
+    """Two classes of tiles; three test images of each are training images, re-encoded."""
+    for name, photo in zip(("china", "flower"), load_sample_images().images, strict=True):
+        tiles = [photo[r : r + SIDE, c : c + SIDE] for r in range(0, 384, SIDE) for c in range(0, 576, SIDE)]
+        tiles = [tile for tile in tiles if tile.std() > 30]
+        for number, tile in enumerate(tiles[:23]):
+            split = "test" if number < 7 else "train"
+            (root / split / name).mkdir(parents=True, exist_ok=True)
+            Image.fromarray(tile).save(root / split / name / f"{number}.png")
+        for number in range(LEAKED):
+            Image.fromarray(tiles[10 + number]).save(root / "test" / name / f"leak{number}.jpg", quality=85)
+
+
+@pytest.fixture
+def experiment(tmp_path):
+    _write_images(tmp_path / "photos")
+    values = tiny_config(tmp_path / "runs")
+    folder = {"image_size": 32, "cache": str(tmp_path / "cache")}
+    values["data"] |= {"source": "folder", "root": str(tmp_path / "photos"), "folder": folder}
+    made = experiment_from_dict(values)
+    made.folder.mkdir(parents=True)
+    (made.folder / "experiment.yaml").write_text(yaml.safe_dump(made.to_dict()))
+    return made
+
+
+def _results(pool: ExperimentData, sizes=(8, 32)):
+    return [
+        make_result(
+            train_size=n,
+            seed=seed,
+            subset=pool.draw(n, seed).subset_hash,
+            source="folder",
+            fingerprint=pool.fingerprint,
+            scored_images=len(pool.test(seed)),
+        )
+        for n in sizes
+        for seed in (0, 1)
+    ]
+
+
+def test_only_leaked_images_of_the_subset_are_found(experiment):
+    pool = ExperimentData(experiment.data)
+    results = _results(pool)
+    found = find_near_duplicates(experiment.folder, results)
+    leaked = {i for i, name in enumerate(pool.test(0).sample_ids) if "leak" in name}
+    whole = {i for i, is_clean in enumerate(found.clean(results[-1])) if not is_clean}
+    assert whole == leaked
+    for result in results:
+        run_images = pool.draw(result.train_size, result.seed)
+        used = {*run_images.training.sample_ids, *run_images.validation.sample_ids}
+        here = {
+            i
+            for i in leaked
+            if f"train/{pool.test(0).sample_ids[i].split('/')[1]}/{_number_of(pool.test(0).sample_ids[i])}.png" in used
+        }
+        assert {i for i, is_clean in enumerate(found.clean(result)) if not is_clean} == here
+
+
+def test_near_duplicate_pairs_are_named_with_their_labels(experiment):
+    pool = ExperimentData(experiment.data)
+    pairs = find_near_duplicates(experiment.folder, _results(pool)).pairs
+    originals = {
+        f"test/{name}/leak{i}.jpg": f"train/{name}/{10 + i}.png" for name in ("china", "flower") for i in range(3)
+    }
+    assert {test: train for test, train, *_ in pairs} == originals
+    assert all(first == second == test.split("/")[1] for test, _, _, first, second in pairs)
+    assert all(0.62 < alike <= 1 for _, _, alike, *_ in pairs)
+
+
+def _number_of(sample_id: str) -> int:
+    return 10 + int(sample_id.split("leak")[1][0])
+
+
+def test_the_result_is_stored_and_used_without_the_images(experiment, tmp_path):
+    results = _results(ExperimentData(experiment.data))
+    first = find_near_duplicates(experiment.folder, results)
+    shutil.rmtree(tmp_path / "photos")
+    assert find_near_duplicates(experiment.folder, results) == first
+
+
+def test_a_new_subset_is_searched_and_added_to_the_stored_result(experiment):
+    pool = ExperimentData(experiment.data)
+    first = find_near_duplicates(experiment.folder, _results(pool, (8,)))
+    both = find_near_duplicates(experiment.folder, _results(pool), pool)
+    assert first.by_subset.items() < both.by_subset.items()
+    assert json.loads((experiment.folder / FILE_NAME).read_text())["test_images"] == 20
+
+
+def test_results_of_another_method_version_are_not_used(experiment):
+    results = _results(ExperimentData(experiment.data), (8,))
+    first = find_near_duplicates(experiment.folder, results)
+    record = json.loads((experiment.folder / FILE_NAME).read_text())
+    made_up = {name: [0, 1, 2] for name in record["by_subset"]}
+    (experiment.folder / FILE_NAME).write_text(json.dumps(record | {"method": 1, "by_subset": made_up}))
+    assert find_near_duplicates(experiment.folder, results) == first
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *({"by_subset": indices} for indices in ([-1], [20], [0.5], ["0"], "0", None, [[0]])),
+        *({"test_images": count} for count in (0, 19, 10**400, "20", None, -20)),
+        *({"pairs": [pair]} for pair in (["a"], ["a", "b", "c", "d", "e"], [None] * 5, 3)),
+        *({"fingerprint": []}, {"method": "1"}, {"unknown": 1}, {"by_subset": {}}),
+    ],
+    ids=str,
+)
+def test_an_unusable_stored_result_is_searched_again(experiment, change):
+    results = _results(ExperimentData(experiment.data), (8,))
+    first = find_near_duplicates(experiment.folder, results)
+    path = experiment.folder / FILE_NAME
+    stored = json.loads(path.read_text())
+    if not isinstance(change.get("by_subset", {}), dict):
+        change = {"by_subset": dict.fromkeys(stored["by_subset"], change["by_subset"])}
+    path.write_text(json.dumps(stored | change))
+    assert read_near_duplicates(experiment.folder, results) is None
+    path.write_text("[" * 100_000)
+    assert find_near_duplicates(experiment.folder, results) == first
+
+
+def test_missing_or_different_images_are_reported(experiment, tmp_path):
+    results = _results(ExperimentData(experiment.data))
+    path = next((tmp_path / "photos" / "train" / "china").iterdir())
+    Image.fromarray(np.zeros((9, 9), np.uint8)).save(path)
+    with pytest.raises(InputError, match="are not those that the runs were trained and tested on"):
+        find_near_duplicates(experiment.folder, results)
+    shutil.rmtree(tmp_path / "photos")
+    with pytest.raises(InputError, match="no such folder"):
+        find_near_duplicates(experiment.folder, results)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [({"scored_on": "validation"}, "No test image has been used"), ({"source": "synthetic"}, "are synthetic")],
+)
+def test_the_reason_for_no_search_is_reported(experiment, change, reason):
+    with pytest.raises(InputError, match=reason):
+        find_near_duplicates(experiment.folder, [make_result(**change)])

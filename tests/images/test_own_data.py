@@ -1,0 +1,218 @@
+"""User-defined images in an experiment: from Python, a class or a table, and found by later processes."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import yaml
+
+import vit_vs_cnn as vc
+from tests.experiments.tiny import run_quietly, tiny_config, tiny_experiment
+from vit_vs_cnn.config.experiment import experiment_from_dict
+from vit_vs_cnn.data.options import ArraysOptions
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.images.experiment_data import ExperimentData, set_images
+from vit_vs_cnn.networks.trained_network import TrainedNetwork
+from vit_vs_cnn.training.checkpoints import read_checkpoint
+
+COUNT = 240
+HERE = "tests.images.test_own_data"
+
+
+def images_and_labels(count: int = COUNT, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Images and labels from a user-defined function that a config names."""
+    pixels = np.random.default_rng(seed).integers(0, 256, (count, 16, 8, 3), dtype=np.uint8)
+    return pixels, np.arange(count) % 3
+
+
+class Noise:
+    """A transform with an argument and random numbers."""
+
+    def __init__(self, most: int = 9) -> None:
+        self.most = most
+
+    def __call__(self, image: torch.Tensor) -> torch.Tensor:
+        return image ^ torch.randint(0, self.most, image.shape, dtype=torch.uint8)
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "vit_vs_cnn"
+
+
+def _values(output: Path, **data) -> dict:
+    protocol = {"train_sizes": [60], "seeds": [3], "budget": {"steps": 2}, "batch_size": 14}
+    values = tiny_config(output, protocol=protocol, data={"validation_fraction": 0.25, **data})
+    return {**values, "models": {name: values["models"][name] for name in ("vit", "resnet")}}
+
+
+def _grouped(seeds, **data):
+    pixels, labels = images_and_labels()
+    groups = np.random.default_rng(5).integers(0, 61, COUNT)
+    settings = set_images(tiny_experiment(Path("runs")).data, {"images": pixels, "labels": labels, "groups": groups})
+    return ExperimentData(replace(settings, validation_fraction=0.2))
+
+
+def test_groups_are_in_one_split_at_every_size_and_subsets_are_nested():
+    pool = _grouped([0])
+    held_apart = []
+    for seed in (0, 1):
+        before: tuple[set[str], set[str]] = set(), set()
+        for size in (20, 47, 101, pool.largest):
+            run_images = pool.draw(size, seed)
+            assert len(run_images.training) + len(run_images.validation) == size
+            sides = [set(part.groups or ()) for part in (run_images.training, run_images.validation, pool.test(seed))]
+            assert not sides[0] & sides[1] and not sides[1] & sides[2] and not sides[0] & sides[2]
+            assert abs(len(run_images.validation) / size - 0.2) < 0.05
+            counts = torch.bincount(run_images.training.labels, minlength=3)
+            assert counts.max() - counts.min() <= max(1, 0.1 * size)
+            ids = set(run_images.training.sample_ids), set(run_images.validation.sample_ids)
+            assert before[0] <= ids[0] and before[1] <= ids[1]
+            before = ids
+        held_apart.append(before[1])
+    assert held_apart[0] != held_apart[1]  # other groups for another seed
+
+
+@pytest.fixture
+def given(tmp_path):
+    """The folder of an experiment on images that were given in Python."""
+    found = vc.train(_values(tmp_path), data=images_and_labels(), quiet=True)
+    assert found is not None and len(found.frame()) == 2
+    return tmp_path / "tiny"
+
+
+def test_later_commands_find_images_given_in_python(given, tmp_path, cache):
+    compared = vc.compare(given, parts=["accuracy"], quiet=True)
+    assert len(compared.frame()) == 2
+    for use in (vc.compare, vc.locality, vc.inspect):
+        with pytest.raises(
+            InputError, match=rf"root {tmp_path}: .* was trained and tested on tuple of images .*; omit"
+        ):
+            use(given, root=tmp_path, quiet=True)
+    (run,) = given.glob("resnet-*")
+    assert len(vc.inspect(run, count=2, quiet=True).written)
+    again = vc.train(given / "experiment.yaml", quiet=True)  # without data=: nothing is left to run
+    assert again is not None
+    data_block = yaml.safe_load((given / "experiment.yaml").read_text())["data"]
+    assert (
+        data_block["source"] == "given"
+        and data_block["own"]["description"] == "tuple of images and labels (240 images)"
+    )
+    cache.rename(tmp_path / "elsewhere")
+    assert TrainedNetwork.open(run).pool(tmp_path / "elsewhere").test(3).num_classes == 3
+    with pytest.raises(InputError, match=r"these images are no longer in .*; give them again \(data=\)"):
+        vc.train(given / "experiment.yaml", quiet=True)
+    assert vc.report(given).answer
+    assert vc.train(_values(tmp_path), data=images_and_labels(), quiet=True) is not None
+
+
+def test_stored_images_are_found_without_importing_their_user_defined_source(tmp_path):
+    values = _values(tmp_path, source={"class_path": f"{HERE}.images_and_labels", "init_args": {"count": 150}})
+    results = run_quietly(experiment_from_dict(values))
+    assert {result.data.data_details["counts"]["train"]["0"] for result in results} == {50}
+    assert {result.data.data_details["folds"] for result in results} == {5}
+    (run,) = tmp_path.glob("tiny/resnet-*")
+    untrusted = TrainedNetwork.open(run)
+    assert not untrusted.run.experiment.trusted
+    assert len(untrusted.pool().test(untrusted.run.seed)) == 30
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ({"class_path": "nowhere.Images"}, "nowhere.Images cannot be imported: No module named 'nowhere'"),
+        ({"class_path": f"{HERE}.COUNT"}, "COUNT is a int, not a class or a function"),
+        ({"class_path": f"{HERE}.images_and_labels", "init_args": {"size": 3}}, "takes no size; it takes count, seed"),
+        ({"class_path": "images"}, "expected {class_path: package.module.Name"),
+        ({"class_path": "a.B", "args": 3}, "source.args: there is no such setting"),
+        ("given", "vc.train(config, data=...)"),
+    ],
+)
+def test_an_impossible_source_is_refused_in_one_line(tmp_path, source, message):
+    with pytest.raises(InputError) as caught:
+        run_quietly(experiment_from_dict(_values(tmp_path, source=source)))
+    assert message in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_class_named_in_a_checkpoint_is_not_imported(given, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "evil_own.py").write_text(f"open({str(tmp_path / 'executed')!r}, 'w').close()\ndef Evil(): pass\n")
+    (checkpoint,) = given.glob("resnet-*/checkpoints/last.ckpt")
+    evil = {"class_path": "evil_own.Evil"}
+
+    contents = read_checkpoint(checkpoint)
+    contents["vit_vs_cnn"]["origin"]["experiment"]["data"]["augmentation"]["transform"] = evil
+    torch.save(contents, tmp_path / "transform.ckpt")
+    assert len(TrainedNetwork.open(tmp_path / "transform.ckpt").pool().test(3))
+    assert not (tmp_path / "executed").exists()
+
+    contents = read_checkpoint(checkpoint)
+    contents["vit_vs_cnn"]["origin"]["experiment"]["data"]["source"] = evil
+    contents["vit_vs_cnn"]["origin"]["run"]["fingerprint"] = "0" * 16 + "-" + "0" * 16  # these images are not stored
+    torch.save(contents, tmp_path / "source.ckpt")
+    with pytest.raises(InputError, match=r"the class evil_own\.Evil is not imported without --trust"):
+        TrainedNetwork.open(tmp_path / "source.ckpt").pool()
+    assert not (tmp_path / "executed").exists()
+
+
+def test_the_path_of_a_csv_file_is_a_table_and_that_of_a_folder_a_folder(tmp_path):
+    data = set_images(tiny_experiment(tmp_path).data, tmp_path / "photos.csv")
+    assert (data.source, data.root) == ("table", str(tmp_path / "photos.csv"))
+    assert set_images(data, str(tmp_path)).source == "folder"
+
+
+@pytest.mark.parametrize("kill_at", [1, 4])
+def test_a_run_with_a_custom_transform_resumes_exactly(tmp_path, kill_at, monkeypatch):
+    transform = {"class_path": f"{HERE}.Noise", "init_args": {"most": 90}}
+    augmentation = {"resized_crop": [0.3, 1.0], "transform": transform}
+
+    def experiment(output):
+        values = _values(output, source={"class_path": f"{HERE}.images_and_labels"}, augmentation=augmentation)
+        values["protocol"]["budget"] = {"steps": 6}
+        values["execution"] = {"checkpoint_interval": 1}
+        return experiment_from_dict({**values, "models": {"resnet": values["models"]["resnet"]}})
+
+    (whole,) = run_quietly(experiment(tmp_path / "whole"))
+    call, calls = Noise.__call__, []
+
+    def killed(self, image):
+        calls.append(1)
+        if len(calls) > 1 + kill_at * 14:
+            raise KeyboardInterrupt
+        return call(self, image)
+
+    monkeypatch.setattr(Noise, "__call__", killed)
+    with pytest.raises(BaseException):  # noqa: B017
+        run_quietly(experiment(tmp_path / "killed"))
+    monkeypatch.undo()
+    (resumed,) = run_quietly(experiment(tmp_path / "killed"))
+    assert len(calls) > 14 and resumed.weights == whole.weights
+    assert resumed.recipe["augmentation"]["transform"] == transform
+
+
+def test_an_invalid_fingerprint_of_images_is_refused():
+    with pytest.raises(InputError, match=r"fingerprint"):
+        ArraysOptions(fingerprint="../../etc")
+
+
+def test_the_answer_begins_with_a_warning_of_near_duplicate_test_images(tmp_path, monkeypatch):
+    pixels, labels = images_and_labels(90)
+    pixels[40:] = np.random.default_rng(7).integers(0, 256, pixels[40:].shape, dtype=np.uint8)
+    values = {**_values(tmp_path), "output": tmp_path, "data": {"validation_fraction": 0.2}}
+    values["protocol"] |= {"train_sizes": (np.int64(60),), "seeds": range(1)}
+    found = vc.train(values, data={"train": (pixels[:60], labels[:60]), "test": (pixels[30:], labels[30:])}, quiet=True)
+    assert found is not None
+    warning = "The accuracies cannot be relied on: 30 of 60 test images are near-duplicates of training images."
+    assert found.answer.startswith(warning)
+    assert " on your images: " in found.answer
+    assert repr(found) == found.answer
+    monkeypatch.setattr(
+        "vit_vs_cnn.images.experiment_data.ExperimentData.images", property(lambda self: pytest.fail("images are read"))
+    )
+    assert repr(replace(found)).startswith(warning) and warning in replace(found)._repr_html_()
+    assert found.page.read_text().count(warning) == 1
+    json.dumps([found.to_dict(), vc.audit(values, data=(pixels, labels), output=tmp_path / "a").to_dict()])

@@ -1,0 +1,332 @@
+"""Pretrained weights are loaded as by timm, for any image size."""
+
+import pytest
+import timm
+import torch
+import torchvision
+from safetensors.torch import save_file
+from torchvision.transforms.v2 import functional as reference
+
+from tests.experiments.tiny import run_quietly, tiny_config
+from vit_vs_cnn.analysis.analysis import analyze
+from vit_vs_cnn.config.experiment import experiment_from_dict
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.images.experiment_data import ExperimentData
+from vit_vs_cnn.models import ResNet, VisionTransformer, create_model
+from vit_vs_cnn.models.input_wrappers import ResizedInput
+from vit_vs_cnn.models.timm_conversion import convert_to_timm
+from vit_vs_cnn.networks.build import convert_for_timm, read_weights
+from vit_vs_cnn.networks.preparation import grid, prepare_network
+from vit_vs_cnn.networks.pretrained import (
+    PretrainedWeights,
+    drop_missing_weights,
+    fit_weights,
+    head_weight_names,
+    read_pretrained,
+)
+from vit_vs_cnn.networks.trained_network import TrainedNetwork
+
+#: A small model of every family, and its image size.
+FAMILIES = {"test_vit": 160, "deit_tiny_patch16_224": 224, "test_resnet": 160, "test_convnext": 160}
+VIT = {"patch_size": 4, "embed_dim": 24, "depth": 2, "num_heads": 3}
+
+
+def _sampled(network):
+    """Random weights without constant tensors, so that mix-ups are detected."""
+    torch.manual_seed(1)
+    for value in [*network.parameters(), *(b for b in network.buffers() if b.is_floating_point())]:
+        value.data = torch.rand_like(value) * 0.1 + 0.05
+    return network.eval()
+
+
+def _saved(network, path):
+    save_file({name: value.contiguous() for name, value in network.state_dict().items()}, path)
+    return path
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("other_size", [False, True])
+def test_weight_files_of_timm_give_timms_logits_at_any_image_size(name, other_size, tmp_path):
+    size, options = FAMILIES[name], {}
+    path = _saved(_sampled(timm.create_model(name)), tmp_path / "weights.safetensors")
+    if other_size:
+        size = 96
+        options = {"img_size": (96, 96)} if "vit" in name or "deit" in name else {}
+    theirs = timm.create_model(name, pretrained=True, pretrained_cfg_overlay={"file": str(path)}, **options).eval()
+    ours = create_model(f"timm/{name}", num_classes=1000, image_size=size).eval()
+    state = read_weights(path)
+    fit_weights(ours, PretrainedWeights("it", "a file", state), num_classes=None)
+    images = torch.rand(2, 3, size, size)
+    torch.testing.assert_close(ours(images), theirs(images), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("size", [32, 48])
+def test_our_vision_transformer_with_timms_weights_gives_timms_logits(size):
+    theirs = _sampled(
+        timm.create_model("vit_tiny_patch16_224", img_size=32, patch_size=8, embed_dim=24, depth=2, num_heads=3)
+    )
+    ours = VisionTransformer(size, 8, 3, 7, 24, depth=2, num_heads=3, mlp_ratio=4.0, pool="class")
+    head = ours.head.weight.clone()
+    fit_weights(ours, PretrainedWeights("it", "timm", theirs.state_dict(), image_size=(32, 32)), num_classes=7)
+    moved = timm.create_model(
+        "vit_tiny_patch16_224", img_size=size, patch_size=8, embed_dim=24, depth=2, num_heads=3, num_classes=7
+    ).eval()
+    state = timm.models.vision_transformer.checkpoint_filter_fn(theirs.state_dict(), moved)
+    moved.load_state_dict({k: v for k, v in state.items() if not k.startswith("head.")}, strict=False)
+    moved.head.load_state_dict(ours.head.state_dict())
+    images = torch.rand(2, 3, size, size)
+    torch.testing.assert_close(ours.eval()(images), moved(images), rtol=1e-4, atol=1e-5)
+    assert torch.equal(ours.head.weight, head)
+
+
+@pytest.mark.parametrize("options", [{}, {"position": "relative"}, {"position": "sincos"}, {"window_size": 3}])
+def test_our_weights_are_resized_to_another_grid_as_by_resize(options):
+    given = _sampled(VisionTransformer((12, 20), num_classes=5, **VIT, **options))
+    network = VisionTransformer((20, 28), num_classes=3, **VIT, **options).eval()
+    fit_weights(network, PretrainedWeights("it", "ours", given.state_dict(), image_size=(12, 20)), num_classes=3)
+    moved, images = given.resize((20, 28)), torch.rand(2, 3, 20, 28)
+    torch.testing.assert_close(network.forward_features(images), moved.forward_features(images))
+
+
+def test_learned_positions_of_timm_are_refused_for_sinusoidal_ones():
+    theirs = _sampled(VisionTransformer(32, 8, 3, 7, 24, depth=2, num_heads=3, mlp_ratio=4.0, pool="class"))
+    given = PretrainedWeights("it", "timm", convert_to_timm(theirs).state_dict(), image_size=(32, 32))
+    ours = VisionTransformer(32, 8, 3, 7, 24, depth=2, num_heads=3, mlp_ratio=4.0, pool="class", position="sincos")
+    with pytest.raises(InputError, match=r"learned positions.*use position: learned"):
+        fit_weights(ours, given, num_classes=None)
+
+
+def test_torchvisions_weights_are_loaded_except_for_the_head():
+    given, network = torchvision.models.resnet18(), torchvision.models.resnet18(num_classes=7)
+    fit_weights(network, PretrainedWeights("it", "torchvision", given.state_dict()), num_classes=7)
+    assert torch.equal(network.layer4[1].conv2.weight, given.layer4[1].conv2.weight)
+    assert network.fc.weight.shape == (7, 512)
+
+
+def test_the_head_is_what_timm_declares_or_the_linear_layer_with_the_logits():
+    small = {"embed_dim": 24, "depth": 1, "num_heads": 2, "num_classes": 7, "img_size": 32}
+    distilled = timm.create_model("deit_tiny_distilled_patch16_224", **small)
+    heads = {"head.weight", "head.bias", "head_dist.weight", "head_dist.bias"}
+    assert head_weight_names(distilled, 7, "weights") == heads
+    assert head_weight_names(torchvision.models.resnet18(), 1000, "weights") == {"fc.weight", "fc.bias"}
+    with pytest.raises(InputError, match="weights: ResNet has no linear head of 7 classes to replace"):
+        head_weight_names(torchvision.models.resnet18(), 7, "weights")
+
+
+def test_a_weight_of_the_wrong_shape_is_named():
+    given, network = ResNet(8, 4, num_classes=5), ResNet(8, 6, num_classes=3)
+    with pytest.raises(InputError, match=r"size mismatch for stem.0.weight: .*\[4, 3, 3, 3\]"):
+        fit_weights(network, PretrainedWeights("it", "here", given.state_dict()), num_classes=3)
+
+
+def test_images_are_resized_and_cropped_as_timm_prepares_them():
+    images = torch.rand(2, 3, 29, 29)
+    prepared = ResizedInput(torch.nn.Identity(), 40, "bicubic", crop_pct=0.9).eval()(images)
+    wanted = reference.center_crop(reference.resize(images, [44, 44], interpolation=3, antialias=True), [40, 40])
+    torch.testing.assert_close(prepared, wanted)
+
+
+@pytest.mark.parametrize(
+    ("weights", "values", "expected"),
+    [
+        ({"image_size": (24, 24)}, {}, {}),
+        ({"image_size": (24, 24), "crop_pct": 0.9}, {}, {"input_size": [24, 24], "crop_pct": 0.9}),
+        ({"image_size": (24, 24), "crop_pct": 0.9}, {"crop_pct": 1.0}, {}),
+        ({"image_size": (40, 24)}, {}, {"input_size": [40, 24], "crop_pct": 1.0}),
+        ({"image_size": (40, 24)}, {"input_size": 24, "interpolation": "bilinear"}, {}),
+        ({"image_size": (40, 24)}, {"input_size": "data"}, {}),
+        ({}, {"input_size": 31}, {"input_size": [31, 31], "crop_pct": 1.0}),
+        ({}, {}, {}),
+    ],
+)
+def test_images_are_prepared_unless_they_have_the_size_of_the_weights_and_are_not_cropped(weights, values, expected):
+    given = PretrainedWeights("it", "here", {}, **weights)
+    architecture = given.adapt_architecture({"name": "resnet8", "options": values}, (24, 24))
+    options = {"interpolation": "bicubic"} | expected if expected else {}
+    assert architecture == {"name": "resnet8", "options": options}
+
+
+@pytest.fixture(scope="module")
+def pretrained(tmp_path_factory):
+    """An experiment trained on images that no other test uses."""
+    values = tiny_config(tmp_path_factory.mktemp("pretrained"), name="before")
+    values["data"]["synthetic"] |= {"seed": 7, "image_size": 24}
+    values["protocol"]["budget"] = {"steps": 3}
+    experiment = experiment_from_dict(values)
+    run_quietly(experiment)
+    return experiment
+
+
+def _values(pretrained, output, model="resnet", **more):
+    values = tiny_config(output)
+    values["protocol"]["budget"] = {"steps": 3}
+    given = {"run": str(pretrained.folder), "model": model}
+    values["models"] = {"tuned": {**values["models"][model], "weights": given, **more}}
+    return values
+
+
+def _run_folder(values):
+    experiment = experiment_from_dict(values)
+    return grid(experiment, ExperimentData(experiment.data), world_size=1)[0]
+
+
+@pytest.mark.parametrize("model", ["resnet", pytest.param("vit", marks=pytest.mark.slow)])
+def test_fine_tuning_keeps_the_normalization_and_image_size_of_the_weights(pretrained, tmp_path, model):
+    experiment = experiment_from_dict(_values(pretrained, tmp_path, model))
+    (result,) = run_quietly(experiment)
+    given, tuned = (
+        TrainedNetwork.open(one.folder, model=name) for one, name in ((pretrained, model), (experiment, None))
+    )
+    assert (tuned.about.mean, tuned.about.std) == (given.about.mean, given.about.std)
+    assert tuned.image_shape == (3, 32, 32)
+    assert isinstance(tuned.network, ResizedInput)
+    assert tuned.network.image_size == (24, 24)
+    assert result.architecture["options"]["input_size"] == [24, 24]
+    assert (result.start.start_kind, result.start.start_source) == ("fine-tuned", str(pretrained.folder))
+    assert result.start.start_history_known is True
+
+
+def test_a_network_can_be_built_for_the_size_of_the_images(pretrained, tmp_path):
+    values = _values(pretrained, tmp_path, "vit")
+    values["models"]["tuned"]["options"] = {**values["models"]["tuned"]["options"], "input_size": "data"}
+    run = _run_folder(values)
+    plan = prepare_network(run, ExperimentData(run.experiment.data).draw(120, 3))
+    assert plan.network.image_size == (32, 32)
+    given = read_pretrained(run.experiment, "tuned").state
+    assert torch.equal(plan.network.encoder.blocks[1].mlp.expand.weight, given["encoder.blocks.1.mlp.expand.weight"])
+
+
+def test_the_identity_of_a_run_depends_on_its_weights_and_not_their_path(pretrained, tmp_path):
+    values, elsewhere = _values(pretrained, tmp_path), tmp_path / "elsewhere.ckpt"
+    folder = TrainedNetwork.open(pretrained.folder, model="resnet").path
+    elsewhere.write_bytes(folder.read_bytes())
+    moved = _values(pretrained, tmp_path, "resnet")
+    moved["models"]["tuned"]["weights"] = {"run": str(elsewhere)}
+    other = _values(pretrained, tmp_path, "resnet")
+    del other["models"]["tuned"]["weights"]
+    assert _run_folder(values).folder == _run_folder(moved).folder != _run_folder(other).folder
+
+
+def test_weights_named_in_an_untrusted_file_are_not_opened(pretrained, tmp_path):
+    values = _values(pretrained, tmp_path)
+    with pytest.raises(InputError, match="weights are not read, as the config comes from a file that is not trusted"):
+        read_pretrained(experiment_from_dict(values, trusted=False), "tuned")
+
+
+def test_a_fine_tuned_network_opens_without_its_pretrained_weights(pretrained, tmp_path):
+    import shutil
+
+    stored = tmp_path / "kept"
+    shutil.copytree(pretrained.folder, stored)
+    values = _values(pretrained, tmp_path / "runs")
+    values["models"]["tuned"]["weights"]["run"] = str(stored)
+    experiment = experiment_from_dict(values)
+    run_quietly(experiment)
+    shutil.rmtree(stored)
+    opened = TrainedNetwork.open(experiment.folder)
+    assert opened.run.identity["weights"]["hash"] == opened.run.weights["tuned"]["hash"]
+    assert opened.network(torch.rand(1, 3, 32, 32)).shape == (1, 10)
+
+
+def test_an_allowed_overlap_is_counted_and_reported(pretrained, tmp_path):
+    values = _values(pretrained, tmp_path)
+    values["data"] = {
+        "source": "folder",
+        "root": str(_folder_of(pretrained, tmp_path / "images")),
+        "folder": {"image_size": 24},
+        "validation_fraction": 0.25,
+    }
+    values["protocol"]["train_sizes"] = ["all"]
+    values["models"]["tuned"]["weights"]["max_known_overlap"] = 120
+    (result,) = run_quietly(experiment_from_dict(values))
+    assert 0 < result.start.scored_images_in_start <= result.scores.scored_images
+    assert any("Start weights were trained on test images" in text for text in analyze([result]).warnings())
+
+
+def _folder_of(experiment, folder):
+    """Its training images as files, in a folder for each class."""
+    from PIL import Image
+
+    images = ExperimentData(experiment.data).images
+    for number, (image, label) in enumerate(zip(images.images, images.labels.tolist(), strict=True)):
+        place = folder / str(label)
+        place.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(image.permute(1, 2, 0).numpy()).save(place / f"{number}.png")
+    return folder
+
+
+def test_timms_weights_that_are_not_cached_are_refused_without_internet(tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    values = tiny_config(tmp_path)
+    values["models"] = {"tuned": {"name": "timm/test_resnet", "weights": {"hub": True}}}
+    with pytest.raises(InputError, match=r"tuned.weights.hub: the weights of timm/test_resnet are not in timm's cache"):
+        _run_folder(values)
+
+
+def test_the_model_of_weights_that_do_not_fit_is_named(pretrained, tmp_path):
+    run = _run_folder(_values(pretrained, tmp_path, name="vit_nano", options={}))
+    with pytest.raises(InputError, match=r'are of model \{.*"name": "resnet8".*\} and do not fit: '):
+        prepare_network(run, ExperimentData(run.experiment.data).draw(120, 3))
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        ({}, "exactly one of run, file, hub; given: none"),
+        ({"hub": True, "file": "x"}, "given: file, hub"),
+        ({"file": "nowhere.safetensors"}, "nowhere.safetensors: no such file"),
+        ({"hub": True}, "needs a model timm/NAME, but the model is 'resnet8'"),
+    ],
+)
+def test_a_wrong_weights_setting_is_refused_with_the_reason(tmp_path, weights, message):
+    values = tiny_config(tmp_path)
+    values["models"] = {"tuned": {"name": "resnet8", "weights": weights}}
+    with pytest.raises(InputError, match=message):
+        _run_folder(values)
+
+
+@pytest.mark.parametrize("option", ["pretrained", "checkpoint_path", "pretrained_cfg_overlay"])
+def test_options_of_timm_that_download_weights_are_refused(tmp_path, option):
+    values = tiny_config(tmp_path)
+    values["models"] = {"tuned": {"name": "timm/test_resnet", "options": {option: True}}}
+    run = _run_folder(values)
+    with pytest.raises(InputError, match=f"models.tuned.options.{option}: for pretrained weights set weights"):
+        prepare_network(run, ExperimentData(run.experiment.data).draw(120, 3))
+
+
+def test_a_model_with_missing_optional_weights_is_left_out(tmp_path):
+    values = tiny_config(tmp_path)
+    weights = {"file": str(tmp_path / "nowhere.pth"), "optional": True}
+    values["models"]["tuned"] = {**values["models"]["resnet"], "weights": weights}
+    values["protocol"]["pairs"] = [["vit", "resnet"], ["resnet", "tuned"]]
+    experiment, missing = drop_missing_weights(experiment_from_dict(values))
+    assert list(experiment.models) == ["vit", "resnet"]
+    assert experiment.protocol.pairs == [["vit", "resnet"]]
+    assert list(missing) == ["tuned"]
+    assert "nowhere.pth: no such file" in str(missing["tuned"])
+
+
+def test_weights_of_timm_are_read_unchanged_with_their_image_size_and_mean(tmp_path, monkeypatch):
+    given = _sampled(timm.create_model("test_resnet"))
+    monkeypatch.setattr(timm, "create_model", lambda name, **_: given)
+    values = tiny_config(tmp_path)
+    values["models"] = {"tuned": {"name": "timm/test_resnet", "weights": {"hub": True}}}
+    found = read_pretrained(experiment_from_dict(values), "tuned")
+    assert torch.equal(found.state["conv1.0.weight"], given.state_dict()["conv1.0.weight"])
+    assert found.image_size == (160, 160)
+    assert found.mean == pytest.approx([0.5] * 3)
+
+
+def test_a_self_referential_weights_file_is_refused(tmp_path):
+    contents = {"nothing": 1}
+    contents["state_dict"] = contents
+    torch.save(contents, tmp_path / "round.pth")
+    with pytest.raises(InputError, match=r"round\.pth contains no named tensors"):
+        read_weights(tmp_path / "round.pth")
+
+
+def test_timm_weights_of_the_wrong_shape_are_refused():
+    network = timm.create_model("vit_tiny_patch16_224", pretrained=False, img_size=32, patch_size=8)
+    with pytest.raises(InputError, match="the weights do not fit VisionTransformer: "):
+        convert_for_timm(network, network.state_dict() | {"pos_embed": torch.zeros(17, 192)})

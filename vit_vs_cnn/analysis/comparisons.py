@@ -1,0 +1,117 @@
+"""Comparison of all pairs of models at all training-set sizes, and crossovers between sizes."""
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from vit_vs_cnn.analysis.measurements import Measurements, nothing_learned
+from vit_vs_cnn.experiments.analysis_plan import AnalysisPlan
+from vit_vs_cnn.statistics.caveats import Caveat
+from vit_vs_cnn.statistics.pair_comparison import (
+    ComparisonRules,
+    Conclusion,
+    PairComparison,
+    adjust_comparisons,
+    compare_models,
+)
+from vit_vs_cnn.statistics.variance import SeedVariance, pool_seed_variance, two_way_anova
+
+#: Smallest number of models with the same seeds for which the seed variance is pooled over models, by analysis of
+#: variance.
+MIN_MODELS_FOR_ANOVA = 5
+#: If Bartlett's test of equal variances has a smaller p-value, the variances are not pooled over models.
+ANOVA_CHECK_LEVEL = 0.05
+
+#: Function of two models and a training-set size: the reason why they allow no conclusion, or None.
+FindCaveat = Callable[[str, str, int], Caveat | None]
+
+
+@dataclass(frozen=True)
+class Crossover:
+    """Crossover of two models between two training-set sizes.
+
+    Arguments:
+        below: model that is significantly better at size ``low``.
+        above: model that is significantly better at size ``high``, the next size with a significant difference.
+    """
+
+    below: str
+    above: str
+    low: int
+    high: int
+
+
+def compare_all(
+    measured: Measurements, plan: AnalysisPlan | None = None, find_caveat: FindCaveat = lambda *_: None
+) -> list[PairComparison]:
+    """Compare the pairs of the plan at every training-set size at which both models have runs with the same seed.
+
+    Seed variance is pooled over models if at least ``MIN_MODELS_FOR_ANOVA`` have the same seeds (``two_way_anova``),
+    otherwise over the training-set sizes of the pair (``pool_seed_variance``). The p-value of the primary comparison is
+    not adjusted. All others are adjusted for each other (Holm), planned comparisons without runs included.
+
+    Arguments:
+        plan: rules that were fixed in advance; None if none were recorded. Then all shared seeds are compared. With two
+            models, the primary comparison is the one at the largest size.
+    """
+    results = []
+    single_pair = len(measured.models) == 2
+    for names in itertools.combinations(measured.models, 2):
+        if plan is not None and not plan.compares(*names):
+            continue
+        for size in measured.sizes:
+            shared = measured.shared_seeds(size, *names)
+            if not shared:
+                continue
+            caveat = find_caveat(*names, size)
+            if plan is not None:
+                is_primary = plan.is_primary(*names, size)
+                seeds, rules = plan.find_analysis(shared, is_primary=is_primary, caveat=caveat)
+            else:
+                is_primary = single_pair and size == measured.sizes[-1]
+                seeds, rules = tuple(shared), ComparisonRules(caveat=caveat, is_primary=is_primary)
+            first, second = (measured.scores(name, size, seeds) for name in names)
+            rules = replace(rules, caveat=rules.caveat or nothing_learned(first, second, measured.chance))
+            failed = measured.count_failed(first), measured.count_failed(second)
+            variance = None if any(failed) else _seed_variance(measured, names, size, seeds)
+            comparison = compare_models(
+                names,
+                first,
+                second,
+                seed_variance=variance,
+                fold_train_size=measured.fold_train_size(size),
+                failed_runs=failed,
+                rules=rules,
+            )
+            results.append(replace(comparison, train_size=size))
+    return adjust_comparisons(results, planned=None if plan is None else plan.secondary_count)
+
+
+def _seed_variance(
+    measured: Measurements, names: tuple[str, str], size: int, seeds: Sequence[int]
+) -> SeedVariance | None:
+    if len(measured.models) >= MIN_MODELS_FOR_ANOVA and len(seeds) > 1:
+        columns = [measured.seeds.index(seed) for seed in seeds]
+        accuracies = measured.accuracy[:, measured.sizes.index(size)][:, columns]
+        if not np.isnan(accuracies).any():
+            variance, p_equal = two_way_anova(accuracies)
+            if p_equal >= ANOVA_CHECK_LEVEL:
+                return variance
+    return pool_seed_variance(measured.differences(*names, seeds), size)
+
+
+def find_crossovers(comparisons: Sequence[PairComparison]) -> list[Crossover]:
+    """Find pairs whose significant conclusions at two training-set sizes have opposite signs."""
+    results = []
+    ordered = sorted(
+        comparisons, key=lambda comparison: (comparison.first, comparison.second, comparison.train_size or 0)
+    )
+    for _, group in itertools.groupby(ordered, key=lambda comparison: comparison.names):
+        clear = [comparison for comparison in group if comparison.conclusion is Conclusion.SIGNIFICANTLY_BETTER]
+        for smaller, larger in itertools.pairwise(clear):
+            if smaller.leader != larger.leader:
+                assert smaller.train_size is not None and larger.train_size is not None
+                results.append(Crossover(smaller.leader, larger.leader, smaller.train_size, larger.train_size))
+    return results

@@ -1,0 +1,174 @@
+"""Results of an experiment as arrays over model, training-set size and seed."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.runs.result import RunResult
+from vit_vs_cnn.statistics.caveats import Caveat, CaveatKind
+from vit_vs_cnn.statistics.intervals import Estimate
+from vit_vs_cnn.statistics.mean_distribution import SeedScores, accuracy_interval
+
+
+@dataclass(frozen=True)
+class AccuracyPoint:
+    """Accuracy of one model at one training-set size with one budget.
+
+    Arguments:
+        accuracy: mean over seeds. The interval covers new seeds and new test images; with one seed only new images.
+        by_seed: accuracy of each seed.
+    """
+
+    model: str
+    train_size: int
+    budget: str
+    accuracy: Estimate
+    by_seed: tuple[float, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Measurements:
+    """Results with one budget, as arrays over (model, training-set size, seed).
+
+    Arguments:
+        sizes: training-set sizes, validation images included, ascending.
+        seeds: seeds in ascending order. Runs of different models are paired by seed.
+        accuracy: NaN for a missing run.
+        images: number of test images; 0 for a missing run.
+        correct: mask of correctly classified test images for each (model, size, seed); None if unknown.
+        chance: accuracy of always predicting the most frequent class; None if unknown.
+    """
+
+    models: tuple[str, ...]
+    sizes: tuple[int, ...]
+    seeds: tuple[int, ...]
+    accuracy: Float[np.ndarray, "models sizes seeds"]
+    images: Float[np.ndarray, "models sizes seeds"]
+    correct: Mapping[tuple[int, int, int], np.ndarray] | None
+    uses_folds: bool = False
+    chance: float | None = None
+
+    def fold_train_size(self, size: int) -> int | None:
+        """Number of training images at a size if seeds hold out different folds; None for a fixed test set."""
+        return size if self.uses_folds else None
+
+    def shared_seeds(self, size: int, *models: str) -> list[int]:
+        """Seeds for which all of these models have a run at a size."""
+        at = self.sizes.index(size)
+        runs = [~np.isnan(self.accuracy[self.models.index(model), at]) for model in models]
+        return [seed for seed, was_run in zip(self.seeds, np.logical_and.reduce(runs), strict=True) if was_run]
+
+    def scores(self, model: str, size: int, seeds: Sequence[int]) -> SeedScores:
+        """Results of a model with these seeds, which must all exist."""
+        m, n, s = self.models.index(model), self.sizes.index(size), [self.seeds.index(seed) for seed in seeds]
+        accuracies, images = self.accuracy[m, n, s], self.images[m, n, s]
+        if self.correct is None:
+            return SeedScores(accuracies, images)
+        return SeedScores(accuracies, images, [self.correct[m, n, i].astype(np.float64) for i in s])
+
+    def differences(self, first: str, second: str, seeds: Sequence[int]) -> dict[int, Float[np.ndarray, "seeds"]]:
+        """Paired differences of accuracy by training-set size, for shared seeds without failed runs."""
+        results = {}
+        for size in self.sizes:
+            if shared := [seed for seed in self.shared_seeds(size, first, second) if seed in seeds]:
+                a, b = (self.scores(model, size, shared) for model in (first, second))
+                failed = self._failed_mask(a) | self._failed_mask(b)
+                results[size] = (a.accuracies - b.accuracies)[~failed]
+        return results
+
+    def count_failed(self, scores: SeedScores) -> int:
+        """Number of runs that learned nothing (``failed_to_learn``); 0 if ``chance`` is unknown."""
+        return int(self._failed_mask(scores).sum())
+
+    def failed_seeds(self, model: str, size: int) -> list[int]:
+        """Seeds of the runs that learned nothing."""
+        if not (seeds := self.shared_seeds(size, model)):
+            return []
+        failed = self._failed_mask(self.scores(model, size, seeds))
+        return [seed for seed, has_failed in zip(seeds, failed, strict=True) if has_failed]
+
+    def _failed_mask(self, scores: SeedScores) -> Bool[np.ndarray, "seeds"]:
+        if self.chance is None:
+            return np.zeros(len(scores), dtype=bool)
+        return failed_to_learn(scores.accuracies, self.chance, int(scores.images.min()))
+
+    def points(self, budget: str) -> list[AccuracyPoint]:
+        """Accuracy of every model at every size that it was trained with."""
+        results = []
+        for model in self.models:
+            for size in self.sizes:
+                if seeds := self.shared_seeds(size, model):
+                    scores = self.scores(model, size, seeds)
+                    interval = accuracy_interval(scores, fold_train_size=self.fold_train_size(size))
+                    results.append(AccuracyPoint(model, size, budget, interval, tuple(scores.accuracies.tolist())))
+        return results
+
+
+def failed_to_learn(accuracies: Float[np.ndarray, "seeds"], chance: float, images: int) -> Bool[np.ndarray, "seeds"]:
+    """Mask of runs that learned nothing: within two standard errors of always predicting the most frequent class.
+
+    A run failed if its accuracy is at most chance + min(2 standard errors, half the distance from chance to 100 %). If
+    the next better run of the model is at most 5 standard errors above these runs, none counts as failed: the task is
+    hard, but training is stable.
+    """
+    error = float(np.sqrt(chance * (1 - chance) / images))
+    failed = ~(accuracies > chance + min(2 * error, (1 - chance) / 2))
+    if failed.all() or not failed.any():
+        return failed
+    gap = accuracies[~failed].min() - accuracies[failed].max()
+    return failed if gap > 5 * error else np.zeros_like(failed)
+
+
+def nothing_learned(first: SeedScores, second: SeedScores, chance: float | None) -> Caveat | None:
+    """Caveat if neither mean accuracy is clearly better than always predicting the most frequent class.
+
+    Arguments:
+        chance: accuracy of always predicting the most frequent class; None if unknown.
+    """
+    means, images = np.array([first.accuracy, second.accuracy]), min(first.image_count, second.image_count)
+    if chance is None or not failed_to_learn(means, chance, images).all():
+        return None
+    text = "neither is clearly better than always predicting the most frequent class"
+    return Caveat(CaveatKind.NOTHING_LEARNED, text)
+
+
+def measure(
+    results: Sequence[RunResult],
+    correct: Mapping[str, Bool[np.ndarray, "images"]] | None = None,
+    *,
+    chance: float | None = None,
+) -> Measurements:
+    """Arrange results by model, size and seed.
+
+    Arguments:
+        correct: mask of correctly classified test images for each run, by its name; None if unknown.
+
+    Raises:
+        InputError: there are no results or two results of one run, or ``correct`` does not match the results.
+    """
+    if not results:
+        raise InputError("results: empty, so there is nothing to analyse")
+    models = tuple(sorted({r.model for r in results}))
+    sizes = tuple(sorted({r.train_size for r in results}))
+    seeds = tuple(sorted({r.seed for r in results}))
+    accuracy = np.full((len(models), len(sizes), len(seeds)), np.nan)
+    images, rows = np.zeros_like(accuracy), {}
+    for result in results:
+        index = models.index(result.model), sizes.index(result.train_size), seeds.index(result.seed)
+        if not np.isnan(accuracy[index]):
+            raise InputError(f"results: {' '.join(map(str, result.coordinates))} occurs twice")
+        accuracy[index], images[index] = result.accuracy, result.scores.scored_images
+        if correct is not None:
+            row = correct[result.run]
+            if row.shape != (result.scores.scored_images,) or abs(float(row.mean()) - result.accuracy) > 1e-6:
+                raise InputError(f"predictions of {result.run} do not agree with its recorded accuracy")
+            rows[index] = row
+    uses_folds = len({r.data.fold for r in results}) > 1
+    counts = sorted({r.scores.scored_images for r in results})
+    if correct is not None and len(counts) > 1 and not uses_folds:
+        raise InputError(f"predictions: all runs must have the same test images, got {counts}")
+    predictions = None if correct is None else rows
+    return Measurements(models, sizes, seeds, accuracy, images, predictions, uses_folds, chance)

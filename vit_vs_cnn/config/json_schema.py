@@ -1,0 +1,93 @@
+"""JSON schema of a config, made from the types of its settings, for editors that complete and check YAML files."""
+
+import dataclasses
+import json
+import types
+import typing
+from collections.abc import Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
+
+from vit_vs_cnn.config.experiment import Experiment
+from vit_vs_cnn.config.schema import Executor, Finetuning, ModelConfig, Weights
+from vit_vs_cnn.typed_values import REQUIRED, Setting, list_settings, union_args
+
+_NAMES = {int: "integer", float: "number", bool: "boolean", str: "string", Path: "string", types.NoneType: "null"}
+#: Blocks that may be written as a single text.
+_SHORT_FORMS = (Executor, Finetuning, ModelConfig, Weights)
+
+
+def config_schema() -> dict[str, Any]:
+    """JSON schema (draft 2020-12) of a config. No setting is required, as a config may have a base.
+
+    It checks names, types and fixed choices. ``train`` checks more, such as ranges and settings that exclude each
+    other.
+    """
+    definitions: dict[str, Any] = {}
+    schema = _block_schema(Experiment, definitions)
+    base = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
+    del schema["properties"]["trusted"]
+    schema["properties"]["base"] = base | {"description": "Configs that this one changes: a name or path, or a list."}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Config of vit-vs-cnn",
+        **schema,
+        "$defs": definitions,
+    }
+
+
+def _block_schema(block: type, definitions: dict[str, Any]) -> dict[str, Any]:
+    properties = {name: _setting_schema(setting, definitions) for name, setting in list_settings(block).items()}
+    return {"type": "object", "properties": properties, "additionalProperties": False}
+
+
+def _setting_schema(setting: Setting, definitions: dict[str, Any]) -> dict[str, Any]:
+    schema = _type_schema(setting.hint, definitions)
+    if setting.help:
+        schema["description"] = setting.help
+    if setting.default is not REQUIRED and not dataclasses.is_dataclass(setting.default):
+        schema["default"] = json.loads(json.dumps(setting.default, default=str))
+    return schema
+
+
+def _type_schema(hint: Any, definitions: dict[str, Any]) -> dict[str, Any]:
+    """Schema of a type hint, as ``typed_values.convert`` reads values."""
+    kinds, origin = union_args(hint), get_origin(hint)
+    inner = [
+        _type_schema(kind, definitions) for kind in (get_args(hint) if len(kinds) == 1 else kinds) if _is_type(kind)
+    ]
+    if len(kinds) > 1:
+        schema = {"anyOf": inner}
+    elif origin is Literal:
+        schema = {"enum": list(get_args(hint))}
+    elif origin in (dict, Mapping):
+        schema = {"type": "object", "additionalProperties": inner[1]}
+    elif origin is tuple and ... not in get_args(hint):
+        schema = {"type": "array", "prefixItems": inner, "minItems": len(inner), "maxItems": len(inner)}
+    elif origin is not None:
+        schema = {"type": "array", "items": inner[0]}
+    elif dataclasses.is_dataclass(hint):
+        schema = _reference(typing.cast(type, hint), definitions)
+    elif hint is Any:
+        schema = {}
+    else:
+        schema = {"enum": [str(value) for value in hint]} if issubclass(hint, StrEnum) else {"type": _NAMES[hint]}
+    return schema
+
+
+def _is_type(kind: Any) -> bool:
+    """False for the values of a literal, and for the dots of ``tuple[int, ...]``."""
+    return isinstance(kind, type) or kind is Any or get_origin(kind) is not None
+
+
+def _reference(block: type, definitions: dict[str, Any]) -> dict[str, Any]:
+    """Reference to the schema of a block of settings, which is added to the definitions."""
+    if block.__name__ not in definitions:
+        definitions[block.__name__] = {}  # a block inside of itself ends here
+        definitions[block.__name__] = _block_schema(block, definitions)
+    reference = {"$ref": f"#/$defs/{block.__name__}"}
+    if block not in _SHORT_FORMS:
+        return reference
+    removed = [{"type": "null"}] if block is ModelConfig else []  # null removes a model of the base
+    return {"anyOf": [{"type": "string"}, reference, *removed]}

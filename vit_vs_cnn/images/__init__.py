@@ -1,0 +1,1 @@
+"""Images of an experiment: their subsets, their audit, and near-duplicates across splits."""

@@ -1,0 +1,304 @@
+"""The images of an experiment, read once, and the images of each run."""
+
+import os
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Int64, UInt64
+from torch import Tensor
+
+from vit_vs_cnn.config.experiment import Data, Experiment, read_config
+from vit_vs_cnn.config.user_code import make_object
+from vit_vs_cnn.counter_random import counter_key, permutation
+from vit_vs_cnn.data.cifar import CifarSource
+from vit_vs_cnn.data.datasets import open_dataset
+from vit_vs_cnn.data.image_cache import CachedImages, default_cache_folder, find_images, open_folder, open_table
+from vit_vs_cnn.data.images import LabelledImages, Source, concatenate, fingerprint_with_groups
+from vit_vs_cnn.data.subsets import hold_out_groups, nested_order, split_validation, subset_hash
+from vit_vs_cnn.data.synthetic.source import SyntheticSource
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.runs.result import RunData, fold_name
+from vit_vs_cnn.typed_values import build
+
+
+@dataclass(frozen=True, eq=False)
+class RunImages:
+    """Training and validation images of a run, by their places in all images. Pixels are copied at the first access."""
+
+    images: LabelledImages
+    parts: tuple[Int64[Tensor, "n"], Int64[Tensor, "v"]]
+
+    @cached_property
+    def training(self) -> LabelledImages:
+        return self.images.subset(self.parts[0])
+
+    @cached_property
+    def validation(self) -> LabelledImages:
+        return self.images.subset(self.parts[1])
+
+    @property
+    def places(self) -> Int64[Tensor, "images"]:
+        """Indices of the training images, then of the validation images."""
+        return torch.cat(self.parts)
+
+    @property
+    def subset_hash(self) -> str:
+        return subset_hash(self.places)
+
+
+def open_source(data: Data, *, trust: bool = False, fingerprint: str | None = None) -> Source:
+    """Open the source of a config.
+
+    Arguments:
+        trust: whether a user-defined source may be imported, which runs its code.
+        fingerprint: hash of the images if known, to find stored images of a user-defined class.
+
+    Raises:
+        InputError: images from Python that are not stored any more, or a user-defined class without ``trust`` or with
+            unusable images.
+    """
+    match data.source:
+        case "synthetic":
+            return SyntheticSource(data.synthetic)
+        case "folder":
+            return open_folder(data.root, data.folder)
+        case "table":
+            return open_table(data.root, data.table)
+        case "cifar10" | "cifar100":
+            return CifarSource(data.source, Path(data.root), data.cifar)
+    fingerprint = data.own.fingerprint if data.kind == "given" else fingerprint
+    if fingerprint is not None:
+        folders = [default_cache_folder(data.own.cache), default_cache_folder(None), Path(data.root)]
+        if (stored := find_images(fingerprint, folders)) is not None:
+            return stored
+    if isinstance(data.source, str):
+        raise InputError(f"{data.description}: these images are no longer in {folders[0]}; give them again (data=)")
+    return open_dataset(make_object(data.source, location="data.source", trust=trust), data.own)
+
+
+def set_images(data: Data, value: Any) -> Data:
+    """Replace the images of the settings by those of a path, or by images from Python.
+
+    Raises:
+        InputError: unusable images.
+    """
+    if isinstance(value, str | os.PathLike):
+        is_table = Path(value).suffix.lower() == ".csv"
+        return replace(data, source="table" if is_table else "folder", root=os.fspath(value))
+    stored = open_dataset(value, data.own)
+    own = replace(data.own, fingerprint=stored.fingerprint, description=stored.listing.description)
+    return replace(data, source="given", own=own)
+
+
+def open_experiment_data(folder: Path, recorded: RunData) -> "ExperimentData":
+    """Open the images of the config of an experiment, without a download.
+
+    Raises:
+        InputError: an unreadable config, missing images, others than recorded, or results that do not record them.
+    """
+    if recorded.fingerprint is None:
+        raise InputError(f"{folder}: the results do not record the images that its runs had")
+    values = read_config(folder / "experiment.yaml")
+    data = build(Data, values.get("data") or {}, location="data")
+    data = replace(data, cifar=replace(data.cifar, download=False))
+    pool = ExperimentData(data, rotates=recorded.fold is not None, fingerprint=recorded.fingerprint)
+    if pool.fingerprint != recorded.fingerprint:
+        raise InputError(f"{data.description}: the images are not those that the runs were trained and tested on")
+    return pool
+
+
+class ExperimentData:
+    """The training, validation and test images of a source.
+
+    A source without test images is divided into folds. Seed s is tested on fold s modulo their number, and trained on
+    the other folds.
+
+    Arguments:
+        rotates: whether seeds are tested on different folds. Otherwise, and if validation images are scored, the first
+            fold is the test set of all seeds.
+        trust, fingerprint: as in ``open_source``.
+    """
+
+    def __init__(
+        self,
+        data: Data,
+        scored_on: Literal["test", "validation"] = "test",
+        *,
+        rotates: bool = True,
+        trust: bool = False,
+        fingerprint: str | None = None,
+    ) -> None:
+        self.data, self.scored_on = data, scored_on
+        self.rotates = rotates and scored_on == "test"
+        self.source = open_source(data, trust=trust, fingerprint=fingerprint)
+        self._tests: dict[int | None, LabelledImages] = {}
+
+    @classmethod
+    def from_experiment(cls, experiment: Experiment, *, fingerprint: str | None = None) -> "ExperimentData":
+        """The images of an experiment. A search for recipes uses all folds but the first one."""
+        protocol = experiment.protocol
+        return cls(
+            experiment.data,
+            protocol.scored_on,
+            rotates=not experiment.searches_recipes,
+            trust=experiment.trusted,
+            fingerprint=fingerprint,
+        )
+
+    @cached_property
+    def _training(self) -> LabelledImages:
+        return self.source.train()
+
+    @cached_property
+    def _validation(self) -> LabelledImages | None:
+        return self.source.validation()
+
+    @cached_property
+    def images(self) -> LabelledImages:
+        """All images for training and validation, over all folds."""
+        return self._training if self._validation is None else concatenate(self._training, self._validation)
+
+    @cached_property
+    def _folds(self) -> Int64[Tensor, "training"] | None:
+        """Fold of each image of ``_training``; None if the source has test images."""
+        folds = self.source.folds if isinstance(self.source, CachedImages) else None
+        return None if folds is None else torch.tensor(folds)
+
+    def fold(self, seed: int) -> int | None:
+        """Number of the test fold of a seed; None if all seeds have the same test images."""
+        return self._held_fold(seed) if self.rotates else None
+
+    def _held_fold(self, seed: int) -> int | None:
+        if self._folds is None:
+            return None
+        return seed % (1 + int(self._folds.max())) if self.rotates else 0
+
+    def _candidates(self, seed: int) -> Int64[Tensor, "candidates"]:
+        if self._folds is None:
+            return torch.arange(len(self._training))
+        return torch.nonzero(self._folds != self._held_fold(seed))[:, 0]
+
+    def trainable(self, seed: int) -> Int64[Tensor, "trainable"]:
+        """Indices among ``images`` of those that a seed may be trained on or validated with."""
+        validation = torch.arange(len(self._training), len(self.images))
+        return torch.cat([self._candidates(seed), validation])
+
+    def test(self, seed: int) -> LabelledImages:
+        """The test images of a seed. Only ``evaluate`` is given these."""
+        fold = self._held_fold(seed)
+        if fold not in self._tests:
+            of_fold = None if fold is None else torch.nonzero(self._folds == fold)[:, 0]
+            test = self.source.test() if of_fold is None else self._training.subset(of_fold)
+            assert test is not None, "a source has test images or folds"
+            self._tests[fold] = test
+        return self._tests[fold]
+
+    @property
+    def test_count(self) -> int:
+        """Smallest number of test images of a seed."""
+        return len(self.test(0)) if self._folds is None else int(self._fold_sizes.min())
+
+    @cached_property
+    def _fold_sizes(self) -> Int64[Tensor, "folds"]:
+        """Sizes of the folds that seeds are tested on."""
+        assert self._folds is not None
+        return torch.bincount(self._folds)[: None if self.rotates else 1]
+
+    @cached_property
+    def _hashes(self) -> UInt64[np.ndarray, "images"]:
+        return self.images.hashes()
+
+    def trainable_hashes(self, seed: int) -> UInt64[np.ndarray, "trainable"]:
+        """Hashes of all images that a seed may be trained on or validated with."""
+        return self._hashes[self.trainable(seed).numpy()]
+
+    def test_hashes(self, seed: int) -> UInt64[np.ndarray, "test"]:
+        return self.test(seed).hashes()
+
+    def test_set(self, seed: int) -> str:
+        """Name of the log of the test images of a seed, as in ``RunResult.test_set``."""
+        fold = self.fold(seed)
+        return self.test(seed).fingerprint() if fold is None else fold_name(self.fingerprint, fold)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Hash of the images and their folds, and of the test images if they are scored and the same for all seeds."""
+        with_groups = fingerprint_with_groups(self.images, None if self._folds is None else self._folds.tolist())
+        is_fixed = self.scored_on == "test" and (self._folds is None or not self.rotates)
+        return f"{with_groups}-{self.test(0).fingerprint()}" if is_fixed else with_groups
+
+    @cached_property
+    def largest(self) -> int:
+        """Largest training size of all seeds, for which a validation split of the source is large enough."""
+        most_training = len(self._training) - (0 if self._folds is None else int(self._fold_sizes.max()))
+        if self._validation is None:
+            return most_training
+        for size in range(len(self.images), 0, -1):
+            count = round(self.data.validation_fraction * size)
+            if count <= len(self._validation) and size - count <= most_training:
+                return size
+        return 0
+
+    def resolve(self, train_size: int | str) -> int:
+        """Training-set size as a number; raise InputError if the source has fewer images."""
+        size = self.largest if train_size == "all" else int(train_size)
+        if not 1 <= size <= self.largest:
+            raise InputError(
+                f"protocol.train_sizes: {size} is not in 1 to {self.largest}; the images allow at most {self.largest}"
+            )
+        return size
+
+    def draw(self, train_size: int, seed: int) -> RunImages:
+        """Sample images, stratified by class, and divide them into training and validation images.
+
+        With the same seed, a larger size contains the images of the smaller sizes. No group is in both parts. If the
+        source has a validation split, the validation images come from it.
+
+        Raises:
+            InputError: a class would have no training image, or there are no validation images to score.
+        """
+        labels, count = self.images.labels, round(self.data.validation_fraction * train_size)
+        candidates = self._candidates(seed)
+        if self._validation is not None:
+            training = self._sample(candidates, train_size - count, seed)
+            validation = self._sample(torch.arange(len(self._training), len(labels)), count, seed)
+        elif self.images.groups is not None:
+            # Sizes are exact: if one side has too few images, the other one has more. A group may be used in part.
+            is_validation = self._validation_groups(seed)
+            others = candidates[~is_validation]
+            count = min(max(count, train_size - len(others)), int(is_validation.sum()))
+            training = self._sample(others, train_size - count, seed)
+            validation = self._sample(candidates[is_validation], count, seed)
+        else:
+            subset = self._sample(candidates, train_size, seed)
+            training, validation = split_validation(subset, labels, self.data.validation_fraction)
+        counts = torch.bincount(labels[training], minlength=self.images.num_classes)
+        if (counts == 0).any():
+            name = self.images.class_names[int(counts.argmin())]
+            raise InputError(
+                f"protocol.train_sizes: with {train_size} images the class {name!r} has none to train on; "
+                f"take more (there are {len(self.images)} of {self.images.num_classes} classes)"
+            )
+        if self.scored_on == "validation" and not len(validation):
+            raise InputError(
+                f"protocol.scored_on: with {train_size} images, data.validation_fraction "
+                f"{self.data.validation_fraction} leaves no validation image"
+            )
+        return RunImages(self.images, (training, validation))
+
+    def _sample(self, candidates: Int64[Tensor, "candidates"], count: int, seed: int) -> Int64[Tensor, "count"]:
+        return candidates[nested_order(self.images.labels[candidates], seed)[:count]] if count else candidates[:0]
+
+    def _validation_groups(self, seed: int) -> Bool[Tensor, "candidates"]:
+        """Mask of the images in validation groups, which are chosen in a random order of the groups."""
+        assert self.images.groups is not None
+        candidates = self._candidates(seed)
+        groups = np.array(self.images.groups, dtype=object)[candidates.numpy()].astype(str)
+        names, numbers = np.unique(groups, return_inverse=True)
+        order = permutation(counter_key(seed, 2), len(names)).tolist()
+        numbered = torch.from_numpy(numbers.astype(np.int64))
+        return hold_out_groups(self.images.labels[candidates], numbered, self.data.validation_fraction, order)

@@ -1,0 +1,1 @@
+"""Networks: construction, pretrained weights, loading, predictions and preparation of a run."""

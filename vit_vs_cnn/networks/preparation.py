@@ -1,0 +1,198 @@
+"""Runs of an experiment, and their preparation: images, network, start weights and number of steps."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torchmetrics import Metric
+
+from vit_vs_cnn.config.experiment import Experiment
+from vit_vs_cnn.config.user_code import make_loss, make_metrics
+from vit_vs_cnn.counter_random import derive_seed
+from vit_vs_cnn.data.batches import EVALUATION_BATCH
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.images.experiment_data import ExperimentData, RunImages
+from vit_vs_cnn.models.input_wrappers import unwrap
+from vit_vs_cnn.networks.build import build_network, check_logits, start_from
+from vit_vs_cnn.networks.pretrained import PretrainedWeights, fit_weights, read_pretrained, weights_identities
+from vit_vs_cnn.networks.trained_network import TrainedNetwork
+from vit_vs_cnn.networks.training_hashes import NO_TRAINING_IMAGES, TrainingImageHashes
+from vit_vs_cnn.runs.result import ScoredOn
+from vit_vs_cnn.runs.run import Run
+from vit_vs_cnn.training.classifier import balanced_weights
+
+
+def grid(experiment: Experiment, pool: ExperimentData, *, world_size: int) -> list[Run]:
+    """All runs, by size, budget and seed. A model comes after the model that it starts from.
+
+    Raises:
+        InputError: a training size that the images do not allow.
+    """
+    sizes = [pool.resolve(size) for size in experiment.protocol.train_sizes]
+    weights = weights_identities(experiment)
+    return [
+        Run(experiment, model, size, budget, seed, pool.fingerprint, world_size, weights)
+        for size in sorted(set(sizes))
+        for budget in experiment.protocol.budget.each()
+        for seed in experiment.protocol.seeds
+        for model in experiment.in_order()
+    ]
+
+
+@dataclass(frozen=True, eq=False)
+class PreparedRun:
+    """A run before its first step: its images, its network with the weights that it begins with, its budget in steps.
+
+    Arguments:
+        architecture: settings that the network is built from, completed for the images.
+        start_images: images that the weights were trained on before this run.
+        scored_images_in_start: number of the images that the run is scored on among them.
+    """
+
+    run: Run
+    images: RunImages
+    network: nn.Module
+    macs: int
+    steps: int
+    architecture: dict[str, Any]
+    loss: Callable[[Tensor, Tensor], Tensor] | None
+    class_weights: list[float] | None
+    metrics: dict[str, Metric]
+    pretrained: PretrainedWeights | None = None
+    start_images: TrainingImageHashes = NO_TRAINING_IMAGES
+    scored_images_in_start: int = 0
+
+
+def prepare(run: Run, data: ExperimentData) -> PreparedRun:
+    """Sample the images of a run, check its start weights, and build its network with these weights.
+
+    Raises:
+        InputError: as ``prepare_network``, ``load_start_weights`` and ``check_start_overlap``.
+    """
+    images = data.draw(run.train_size, run.seed)
+    prepared = prepare_network(run, images)
+    start = load_start_weights(run, prepared.network)
+    start_images, count = check_start_overlap(run, images, data, start)
+    return replace(prepared, start_images=start_images, scored_images_in_start=count)
+
+
+def prepare_network(run: Run, images: RunImages) -> PreparedRun:
+    """Build the network from the seed of a run, load its pretrained weights, and turn the budget into steps.
+
+    Weights of another run (``starts_from``) are not loaded: see ``load_start_weights``.
+
+    Raises:
+        InputError: a model, optimizer, loss or metric that cannot be made or does not fit the images, or weights that
+            do not fit.
+    """
+    recipe, trust = run.recipe, run.experiment.trusted
+    location = f"models.{run.model}"
+    shape, num_classes = images.training.image_shape, images.training.num_classes
+    pretrained, architecture = read_pretrained(run.experiment, run.model), recipe.architecture
+    if pretrained is not None:
+        architecture = pretrained.adapt_architecture(architecture, (shape[1], shape[2]))
+    torch.manual_seed(derive_seed(run.seed, "initialisation"))  # after reading weights, which happens only once
+    network = build_network(architecture, num_classes=num_classes, image_shape=shape, location=location, trust=trust)
+    macs = check_logits(network, shape, num_classes=num_classes, location=location)
+    if pretrained is not None:
+        fit_weights(unwrap(network), pretrained, num_classes=num_classes, location=f"{location}.weights")
+        if pretrained.mean is not None and len(pretrained.mean) != shape[0]:
+            raise InputError(
+                f"{location}.weights: they need images with {len(pretrained.mean)} channels, but these have {shape[0]}"
+            )
+    try:
+        recipe.optimizer.build(network, trust=trust)  # an error is found before anything trains
+    except InputError as error:
+        raise InputError(f"{location}.{error}") from error
+    class_weights = recipe.class_weights
+    if class_weights == "balanced":
+        class_weights = balanced_weights(images.training.labels, num_classes)
+    elif class_weights is not None and len(class_weights) != num_classes:
+        raise InputError(
+            f"{location}.class_weights: has {len(class_weights)} numbers, and there are {num_classes} classes"
+        )
+    batch_size = run.experiment.protocol.batch_size
+    augmentation = run.experiment.augmentation(recipe)
+    return PreparedRun(
+        run=run,
+        images=images,
+        network=network,
+        macs=macs,
+        steps=run.budget.to_steps(batch_size=batch_size, train_images=len(images.training), macs=macs),
+        architecture=architecture,
+        loss=make_loss(
+            recipe.loss,
+            num_classes=num_classes,
+            mixed=augmentation.mixup > 0 or augmentation.cutmix > 0,
+            location=f"{location}.loss",
+            trust=trust,
+        ),
+        class_weights=class_weights,
+        metrics=make_metrics(run.experiment.execution.metrics, num_classes=num_classes, trust=trust),
+        pretrained=pretrained,
+    )
+
+
+def check_validation_batches(run: Run, images: RunImages) -> None:
+    """Refuse a share of the validation batches that is less than one batch, as Lightning does in every run."""
+    share, count = run.experiment.trainer.get("limit_val_batches"), len(images.validation)
+    if not isinstance(share, float) or not 0 < share < 1 or not count:
+        return
+    batch_size = run.experiment.protocol.batch_size // (run.experiment.trainer.get("accumulate_grad_batches") or 1)
+    batches = math.ceil(count / run.world_size / max(batch_size, EVALUATION_BATCH))
+    if int(batches * share) < 1:
+        raise InputError(
+            f"trainer.limit_val_batches: {share} of the validation batches (there are {batches}) is less than one; "
+            f"take {1 / batches:.2g} or more, or a whole number"
+        )
+
+
+def load_start_weights(run: Run, network: nn.Module) -> TrainedNetwork | None:
+    """Load the trained weights that ``starts_from`` names into the network of a run; None without it.
+
+    A user-defined class is imported only for the weights of another model whose config names it.
+
+    Raises:
+        InputError: the checkpoint is missing, damaged or not what the config describes, or its weights do not fit.
+    """
+    if run.start is None:
+        return None
+    known_class = run.start.recipe.class_path or False
+    with torch.random.fork_rng(devices=[]):
+        start = TrainedNetwork.open(run.start.checkpoint, trust=run.experiment.trusted and known_class)
+    start_from(network, start.network, location=f"models.{run.model}.starts_from")
+    return start
+
+
+def check_start_overlap(
+    run: Run, images: RunImages, data: ExperimentData, start: TrainedNetwork | None = None
+) -> tuple[TrainingImageHashes, int]:
+    """Check that the start weights of a run were not trained on its validation or test images.
+
+    Images that the data set also has among its own training images do not count.
+
+    Raises:
+        InputError: weights that cannot be read, or that were trained on more of the validation or test images than
+            ``weights.max_known_overlap`` allows.
+    """
+    weights = read_pretrained(run.experiment, run.model) or start
+    if weights is None:
+        return NO_TRAINING_IMAGES, 0
+    setting, allowed, remedy = "starts_from", 0, "use other weights"
+    if run.recipe.weights is not None:
+        setting, allowed = "weights", run.recipe.weights.max_known_overlap
+        remedy += ", or allow this number with weights.max_known_overlap; the report states it"
+    uses = {"validated with": (images.validation.hashes(), images.training.hashes())}
+    if run.scored_on is ScoredOn.TEST:
+        uses["tested on"] = (data.test_hashes(run.seed), data.trainable_hashes(run.seed))
+    count = 0
+    for use, (scored, own) in uses.items():  # the scored images are the last
+        if (count := weights.training_hashes.count_in(scored, except_for=own)) > allowed:
+            raise InputError(
+                f"models.{run.model}.{setting}: the weights of {weights.name} were trained on {count:,} of the "
+                f"{len(scored):,} images that {run.name} is {use}; {remedy}"
+            )
+    return weights.training_hashes, count

@@ -1,0 +1,61 @@
+"""Caveats: reasons that weaken a comparison, or that allow no conclusion."""
+
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+
+
+class CaveatSeverity(IntEnum):
+    """Effect of a caveat on conclusions; larger is worse."""
+
+    INFORMS = 0
+    WEAKENS = 1
+    BLOCKS = 2
+    INVALIDATES = 3
+
+
+class CaveatKind(StrEnum):
+    """Subject of a caveat."""
+
+    TOO_FEW_TEST_IMAGES = "too few test images"
+    TOO_FEW_SEEDS = "too few seeds"
+    UNPAIRED = "different seeds or subsets"
+    UNFINISHED = "planned seeds are missing"
+    UNPLANNED_SEEDS = "no planned seed"
+    UNPLANNED_BUDGET = "another budget than planned"
+    PLAN_CHANGED = "analysis plan changed"
+    TEST_SET_LOG = "test-set log"
+    VALIDATION_SCORES = "scored on validation images"
+    TRAINED_ON_TEST_IMAGES = "test images were trained on"
+    START_TRAINED_ON_TEST_IMAGES = "start weights were trained on test images"
+    START_IMAGES_UNKNOWN = "training images of start weights unknown"
+    WEIGHTS_MISSING = "pretrained weights missing"
+    UNEQUAL_RECIPE_CARE = "recipes chosen with unequal care"
+    DIFFERENT_RECIPE_SOURCES = "recipes from different sources"
+    HAND_SET_RECIPES = "recipes set by hand"
+    RECIPE_SENSITIVITY = "sensitivity to the recipe"
+    STOPPED_EARLY = "stopped before the budget"
+    UNSTABLE_TRAINING = "runs that learned nothing"
+    NOTHING_LEARNED = "neither model has learned anything"
+    FEW_CLASSES_PREDICTED = "few classes predicted"
+    UNEQUAL_COMPUTE = "unequal compute"
+    DIFFERENT_AUGMENTATION = "different augmentation"
+    FEW_EPOCHS = "few epochs"
+    MANY_EPOCHS_WEAK_AUGMENTATION = "many epochs with weak augmentation"
+    SAME_STEPS_AT_ALL_SIZES = "same steps at all sizes"
+    PREDICTIONS_UNREADABLE = "predictions unreadable"
+
+
+@dataclass(frozen=True)
+class Caveat:
+    """Reason to doubt a comparison or an experiment.
+
+    Arguments:
+        text: a clause about a comparison ("their seeds differ"), or a sentence about an experiment.
+    """
+
+    kind: CaveatKind
+    text: str
+    severity: CaveatSeverity = CaveatSeverity.BLOCKS
+
+    def __str__(self) -> str:
+        return self.text
