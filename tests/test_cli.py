@@ -1,5 +1,6 @@
 """The command line: arguments, output, exit codes and interruption."""
 
+import inspect
 import json
 import os
 import re
@@ -9,8 +10,10 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 from pathlib import Path
 
+import lightning
 import pytest
 import yaml
 from PIL import Image
@@ -21,8 +24,9 @@ from vit_vs_cnn.api import load_experiment
 from vit_vs_cnn.cli import main
 from vit_vs_cnn.commands import COMMANDS, option_word
 from vit_vs_cnn.config.experiment import dotted_settings
-from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.errors import InputError, Interrupted
 from vit_vs_cnn.runs.experiment_folder import read_finished_results
+from vit_vs_cnn.workers.fit import fit
 
 
 @pytest.fixture(scope="module")
@@ -276,6 +280,21 @@ def test_a_stopped_command_saves_its_state_and_resumes(tmp_path, capsys, number)
     assert result.cost.steps == 50
 
 
+def test_seven_functions_lead_from_the_command_to_lightnings_fit(tmp_path, monkeypatch):
+    """``docs/concepts/run.md`` lists them, and shows the last one."""
+    package, functions = Path(cli.__file__).parent, []
+
+    def record_stack(*_: object, **__: object) -> None:
+        frames = traceback.extract_stack()
+        functions.extend(frame.name for frame in frames if Path(frame.filename).is_relative_to(package))
+        raise Interrupted
+
+    monkeypatch.setattr(lightning.Trainer, "fit", record_stack)
+    assert main([*_words(tiny_config(tmp_path), tmp_path), "--executor.name", "local"]) == 130
+    assert functions == ["main", "train", "run_experiment", "execute", "take_runs", "run_one", "fit"]
+    assert len(inspect.getsource(fit).splitlines()) <= 40
+
+
 def test_a_bug_is_reported_after_its_traceback(monkeypatch, capsys):
     monkeypatch.setattr("vit_vs_cnn.api.models", lambda pattern="*": {}["no such key"])
     assert main(["models", "now"]) == 1
@@ -318,6 +337,6 @@ def test_an_interrupt_ends_a_command_with_130_although_a_library_raises_another_
         except KeyboardInterrupt:
             raise error("cannot be imported") from None
 
-    monkeypatch.setattr(cli, "run", interrupt)
+    monkeypatch.setattr(cli, "read_words", interrupt)
     assert main(["tune"]) == 130
     assert capsys.readouterr().err.startswith("stopped; run the same command again")

@@ -11,6 +11,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,7 +35,7 @@ from vit_vs_cnn.process import keep_freed_memory, record_interrupt
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from vit_vs_cnn.commands import Command, Words
+    from vit_vs_cnn.commands import Command
 
 #: Commands that can be resumed after a stop. ``run`` is internal: ``train`` starts it for one run on several devices.
 TRAINING_COMMANDS = ("train", "tune", "run")
@@ -55,10 +56,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # names in other scripts are printed on any terminal
     gc.set_threshold(GARBAGE_THRESHOLD)
+    if words and words[0] in TRAINING_COMMANDS:
+        keep_freed_memory()
     interrupted = threading.Event()
     try:
         with record_interrupt(interrupted), one_line_warnings():
-            run(words[0] if words else "--help", words[1:])
+            call, print_result = read_words(words)
+            try:
+                result = call()
+            except RunsFailed as error:
+                if error.findings is not None:
+                    print_result(error.findings)
+                raise
+            if result is not None:  # None in the other processes of a training on several devices
+                print_result(result)
         sys.stdout.flush()
     except BrokenPipeError:  # the reader has closed the pipe, as head does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -71,54 +82,48 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def run(name: str, words: list[str]) -> None:
-    """Run one command. Raises InputError: an unknown command, or as the command."""
+def read_words(words: list[str]) -> tuple[Callable[[], Any], Callable[[Any], None]]:
+    """Read a command line: the call that it asks for, and the function that prints the result of the call.
+
+    Raises:
+        InputError: an unknown command or option, a value of the wrong type, a missing or surplus path.
+    """
+    name, *rest = words or ["--help"]
     if name == "--version":
-        print(f"vit-vs-cnn {__version__}, Python {platform.python_version()}, torch {metadata.version('torch')}")
-        return
+        return describe_versions, print
     if name == "run":
-        execute_run(words)
-        return
+        return partial(execute_run, rest), print
     from vit_vs_cnn.commands import COMMANDS, usage
 
     if name in ("-h", "--help"):
-        print(usage(), end="")
-        return
+        return usage, print
     if name not in COMMANDS:
         close = difflib.get_close_matches(name, COMMANDS, n=1)
         hint = f"; did you mean {close[0]}?" if close else ""
         raise InputError(f"{name!r} is not a command{hint} (there are: {', '.join(COMMANDS)}; see --help)")
-    command = COMMANDS[name]
-    options = words[: words.index("--")] if "--" in words else words
-    if {"-h", "--help"} & {*options}:
-        print(command.help(), end="")
-        return
-    run_command(command, command.read(words))
+    return read_command(COMMANDS[name], rest)
 
 
-def run_command(command: "Command", words: "Words") -> None:
-    """Call the function of a command and print the result."""
-    if words.options.pop("print_config", False):
-        from vit_vs_cnn.api import load_experiment
+def read_command(command: "Command", words: list[str]) -> tuple[Callable[[], Any], Callable[[Any], None]]:
+    """Read the words after the name of a command: the call, and the function that prints its result."""
+    from vit_vs_cnn.api import load_experiment
 
-        values = load_experiment(words.options.get("config"), words.overrides).to_dict()
-        print(to_json(values) if words.options.get("json") else yaml.safe_dump(values, sort_keys=False), end="")
-        return
-    if command.name == "report" and Path(words.paths[0]).is_file():
-        output = words.options.get("output")
-        in_json = words.options.get("json", False)
-        print_result_table(Path(words.paths[0]), in_json=in_json, output=None if output is None else Path(output))
-        return
-    if command.name in TRAINING_COMMANDS:
-        keep_freed_memory()
-    try:
-        result = command.call(words)
-    except RunsFailed as error:
-        if error.findings is not None:
-            _print(command, error.findings, words)
-        raise
-    if result is not None:  # None in the other processes of a training on several devices
-        _print(command, result, words)
+    if {"-h", "--help"} & {*(words[: words.index("--")] if "--" in words else words)}:
+        return command.help, print
+    paths, options, overrides = command.read(words)
+    in_json = options.pop("json", False)
+    if options.pop("print_config", False):
+        return partial(load_experiment, options.get("config"), overrides), print_json if in_json else print_yaml
+    if command.name == "report" and Path(paths[0]).is_file():
+        return partial(print_result_table, Path(paths[0]), options.get("output"), in_json=in_json), print
+    positional = [options.pop("config", None), overrides] if command.config_settings else paths
+    print_result = print_json if in_json else partial(print_text, command.name)
+    return partial(command.function, *positional, **options), print_result
+
+
+def describe_versions() -> str:
+    """Versions of the package, of Python and of PyTorch."""
+    return f"vit-vs-cnn {__version__}, Python {platform.python_version()}, torch {metadata.version('torch')}"
 
 
 def execute_run(words: list[str]) -> None:
@@ -136,7 +141,6 @@ def execute_run(words: list[str]) -> None:
     from vit_vs_cnn.runs.run import read_run
     from vit_vs_cnn.workers.run import WorkRequest, run_one
 
-    keep_freed_memory()
     run = read_run(Path(folder), trusted=True)
     data = ExperimentData.from_experiment(run.experiment, fingerprint=run.fingerprint)
     request = WorkRequest([run], retries=0)
@@ -169,18 +173,16 @@ def describe_error(error: BaseException, words: list[str]) -> tuple[int, list[st
     return EXIT_RUNS_FAILED, [*lines, f"error: {command} failed with {type(error).__name__}: {message}; this is a bug"]
 
 
-def _print(command: "Command", result: Any, words: "Words") -> None:
-    if words.options.get("json"):
-        print(to_json(result), end="")
-        return
-    PRINTERS[command.name](result)
+def print_text(name: str, result: Any) -> None:
+    """Print the result of a command as text."""
+    PRINTERS[name](result)
     if isinstance(result, CommandResult):
         print("", *result.lines, "", sep="\n")
         print_paths(result.written)
 
 
-def to_json(result: Any) -> str:
-    """JSON text of a result."""
+def print_json(result: Any) -> None:
+    """Print a result as JSON."""
 
     def to_plain(value: Any) -> Any:
         if hasattr(value, "to_dict"):
@@ -189,10 +191,15 @@ def to_json(result: Any) -> str:
             return dataclasses.asdict(value)
         return str(value)
 
-    return json.dumps(result, indent=1, allow_nan=False, default=to_plain) + "\n"
+    print(json.dumps(result, indent=1, allow_nan=False, default=to_plain))
 
 
-def print_result_table(path: Path, *, in_json: bool, output: Path | None) -> None:
+def print_yaml(experiment: Any) -> None:
+    """Print the settings of an experiment as YAML."""
+    print(yaml.safe_dump(experiment.to_dict(), sort_keys=False), end="")
+
+
+def print_result_table(path: Path, output: str | None, *, in_json: bool) -> None:
     """Print the accuracies and the answer of a recorded table, and write its report if a folder is named."""
     from vit_vs_cnn.analysis.analysis import read_table_analysis
     from vit_vs_cnn.analysis.answer import write_answer
@@ -200,9 +207,9 @@ def print_result_table(path: Path, *, in_json: bool, output: Path | None) -> Non
     from vit_vs_cnn.runs.record import read_result_table
 
     results, analysis = read_result_table(path), read_table_analysis(path)
-    written = [] if output is None else write_table_page(path, results, analysis, output)
+    written = [] if output is None else write_table_page(path, results, analysis, Path(output))
     if in_json:
-        print(to_json([result.to_row() for result in results]), end="")
+        print_json([result.to_row() for result in results])
         return
     _print_accuracies(results, analysis)
     print("", write_answer(analysis), "", sep="\n")
@@ -344,5 +351,5 @@ PRINTERS: dict[str, Callable[[Any], None]] = {
     "locality": _print_locality,
     "export": _print_export,
     "models": _print_models,
-    "schema": lambda schema: print(to_json(schema), end=""),
+    "schema": print_json,
 }

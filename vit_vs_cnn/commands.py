@@ -120,13 +120,6 @@ class Command:
                 options[name] = [part.strip() for value in values for part in value.split(",") if part.strip()]
         return Words(paths, options, overrides)
 
-    def call(self, words: Words) -> Any:
-        """Call the function of the API."""
-        options = {name: value for name, value in words.options.items() if name != "json"}
-        if self.config_settings:
-            return self.function(options.pop("config", None), words.overrides, **options)
-        return self.function(*words.paths, **options)
-
     def help(self) -> str:
         """Help with the options of the command and the common settings of its config."""
         parser = self._parser()
@@ -137,7 +130,7 @@ class Command:
         group = parser.add_argument_group("common settings of the config", note if self.shown_settings else None)
         for name in self.shown_settings:
             group.add_argument(f"--{name}", metavar="VALUE", help=_escape(dotted_settings()[name].help))
-        return parser.format_help()
+        return parser.format_help().rstrip()
 
     def _parser(self) -> _Parser:
         parser = _Parser(
@@ -224,7 +217,7 @@ def usage() -> str:
         "usage: vit-vs-cnn COMMAND ...   (or: python -m vit_vs_cnn COMMAND ...)\n\n"
         "Train a Vision Transformer and a CNN on the same images and report which is better.\n\n"
         + "\n".join(lines)
-        + "\n\nvit-vs-cnn COMMAND --help describes the options of a command, vit-vs-cnn --version prints versions.\n"
+        + "\n\nvit-vs-cnn COMMAND --help describes the options of a command, vit-vs-cnn --version prints versions."
     )
 
 

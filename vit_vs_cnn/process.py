@@ -140,18 +140,6 @@ def record_interrupt(interrupted: threading.Event) -> Iterator[None]:
         signal.signal(signal.SIGINT, previous)
 
 
-@contextlib.contextmanager
-def preserve_signal_handlers() -> Iterator[None]:
-    """Restore the handlers of Ctrl-C and SIGTERM after the block, in which Lightning changes them."""
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        if threading.current_thread() is threading.main_thread():
-            for number, handler in handlers.items():
-                signal.signal(number, handler)
-
-
 class TimeLimitReached(BaseException):
     """A block took longer than its ``time_limit``. No ``except Exception`` of a library stops it."""
 

@@ -258,7 +258,7 @@ def _finish(planned_run):
 
 
 def test_progress_of_the_experiment_is_printed_after_each_run(tmp_path, monkeypatch):
-    monkeypatch.setattr("vit_vs_cnn.workers.supervisor._take", lambda run, *_: _finish(run))
+    monkeypatch.setattr(supervisor, "run_one", lambda run, *_, **__: _finish(run))
     request, output = _request(tmp_path), io.StringIO()
     take_runs(request, ExperimentData(request.runs[0].experiment.data), console=Console(file=output))
     assert [line.split(", about")[0] for line in output.getvalue().splitlines()] == [

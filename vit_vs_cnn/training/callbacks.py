@@ -1,9 +1,12 @@
-"""Callbacks of a run: checkpoints for exact resume and on a signal, training time, and frozen layers."""
+"""Callbacks of a run: checkpoints, also on a signal, exact resume, training time, and frozen layers."""
 
 import contextlib
 import itertools
 import signal
+import threading
 import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -16,7 +19,10 @@ from vit_vs_cnn.devices import synchronize
 from vit_vs_cnn.errors import InputError, Interrupted
 from vit_vs_cnn.files import add_file_name, partial_path, publish_file
 from vit_vs_cnn.models.features import list_layers
+from vit_vs_cnn.training.metrics_csv import MetricsCsv
 
+#: Signals that stop a run: Ctrl-C, and that of schedulers.
+STOP_SIGNALS = signal.SIGINT, signal.SIGTERM
 #: Checkpoint keys: True if the run stopped before the end of its budget; metrics that the last step logged.
 CHECKPOINT_KEY_ENDED_EARLY, CHECKPOINT_KEY_LAST_METRICS = "ended_early", "last_metrics"
 
@@ -46,9 +52,9 @@ class RunCheckpoint(Checkpoint):
 
     def on_train_start(self, trainer: lightning.Trainer, *_: Any) -> None:
         self._saved_step = trainer.global_step
-        # They replace Lightning's handlers, which would end the run without a checkpoint, until the end of its ``fit``.
+        # They replace Lightning's handlers, which would end the run without a checkpoint.
         with contextlib.suppress(ValueError):  # signals reach the main thread only
-            for number in (signal.SIGINT, signal.SIGTERM):
+            for number in STOP_SIGNALS:
                 signal.signal(number, self._request_stop)
 
     def _request_stop(self, number: int, frame: FrameType | None) -> None:
@@ -69,10 +75,23 @@ class RunCheckpoint(Checkpoint):
             self._save(trainer)
         if is_stopped:
             self._stop_requested = True
-            self.raise_if_stopped(trainer)
+            self._raise_if_stopped(trainer)
 
-    def raise_if_stopped(self, trainer: lightning.Trainer) -> None:
-        """Raise Interrupted if a signal arrived. Called again after ``fit``, for signals after the last step."""
+    @contextlib.contextmanager
+    def interrupt_on_signal(self, trainer: lightning.Trainer) -> Iterator[None]:
+        """Raise Interrupted if a signal stops the training in the block. Handlers of signals are restored after it."""
+        handlers = {number: signal.getsignal(number) for number in STOP_SIGNALS}
+        try:
+            yield
+        except SystemExit as error:  # Lightning's answer to a second Ctrl-C, and to SIGTERM within a step
+            raise Interrupted(f"stopped in {self.run_name}") from error
+        finally:
+            if threading.current_thread() is threading.main_thread():
+                for number, handler in handlers.items():
+                    signal.signal(number, handler)
+        self._raise_if_stopped(trainer)  # for a signal after the last step
+
+    def _raise_if_stopped(self, trainer: lightning.Trainer) -> None:
         if self._stop_requested:
             raise Interrupted(f"stopped {self.run_name} at step {trainer.global_step} of {trainer.max_steps}")
 
@@ -132,28 +151,50 @@ class TrainingMeter(Callback):
         self.seconds, self.images = state_dict["seconds"], state_dict["images"]
 
 
-class ResumedValidation(Callback):
-    """Repeats the validation of the step from which a run resumes.
-
-    A checkpoint is written before the validation of its step. Callbacks such as early stopping would miss that
-    validation. Lightning's loop runs it again, with the same precision, metrics and loggers.
+@dataclass(frozen=True)
+class ResumePoint:
+    """The step from which a run resumes.
 
     Arguments:
-        interval: optimizer steps between two validations.
+        checkpoint: its checkpoint; None for a run that starts.
+        ended_early: whether the run ended at this step, before the end of its budget.
+        metrics: metrics that the last step before it logged.
     """
 
-    def __init__(self, interval: int) -> None:
-        self.interval = interval
+    step: int = 0
+    checkpoint: Path | None = None
+    ended_early: bool = False
+    metrics: dict[str, float] = field(default_factory=dict)
 
-    def is_due(self, trainer: lightning.Trainer, step: int) -> bool:
-        """True if a training that resumes from this step repeats its validation."""
-        return 0 < step < trainer.max_steps and step % self.interval == 0 and trainer.world_size == 1
+
+class ExactResume(Callback):
+    """Completes Lightning's resume from a checkpoint, so that a resumed run ends like an uninterrupted one.
+
+    Rows of ``metrics.csv`` that are later than the checkpoint are removed. The validation of the step is repeated: the
+    checkpoint is written before it, and callbacks such as early stopping would miss it. Lightning's loop runs it, with
+    the same precision, metrics and loggers.
+    """
+
+    def __init__(self, point: ResumePoint, metrics_csv: MetricsCsv) -> None:
+        self.point = point
+        self.metrics_csv = metrics_csv
+
+    def setup(self, trainer: lightning.Trainer, module: lightning.LightningModule, stage: str) -> None:
+        if self.point.checkpoint is not None and trainer.precision == "64-true":
+            module.double()  # Lightning does so only after it has loaded the weights, which would be rounded to float32
+        repeats_validation = self._repeats_validation(trainer)
+        self.metrics_csv.resume(self.point.step, self.point.metrics, repeats_validation=repeats_validation)
 
     def on_train_start(self, trainer: lightning.Trainer, *_: Any) -> None:
-        if self.is_due(trainer, trainer.global_step):
+        if self._repeats_validation(trainer):
             trainer.validating = True
             trainer.fit_loop.epoch_loop.val_loop.run()
             trainer.training = True
+
+    def _repeats_validation(self, trainer: lightning.Trainer) -> bool:
+        step, batches = self.point.step, self.point.step * trainer.accumulate_grad_batches
+        is_due = 0 < step < trainer.max_steps and batches % trainer.val_check_interval == 0
+        return is_due and trainer.world_size == 1
 
 
 class FrozenLayers(Callback):

@@ -1,12 +1,13 @@
 """Training of a prepared run with Lightning, from the start or from its last checkpoint."""
 
-import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import lightning
 import torch
+from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers import Logger, TensorBoardLogger
 from rich.console import Console
 from torch import nn
@@ -17,21 +18,21 @@ from vit_vs_cnn.config.user_code import make_transform
 from vit_vs_cnn.counter_random import derive_seed
 from vit_vs_cnn.data.batches import TrainingData
 from vit_vs_cnn.data.images import LabelledImages
-from vit_vs_cnn.errors import DamagedFile, InputError, Interrupted
+from vit_vs_cnn.errors import DamagedFile, InputError
 from vit_vs_cnn.models.cost import count_parameters
 from vit_vs_cnn.models.input_wrappers import unwrap
-from vit_vs_cnn.networks.evaluation import Predictions, predict
+from vit_vs_cnn.networks.evaluation import Normalize, Predictions, predict
 from vit_vs_cnn.networks.held_out import find_called_classifier
 from vit_vs_cnn.networks.preparation import PreparedRun
 from vit_vs_cnn.networks.training_hashes import CHECKPOINT_KEY_TRAINING_HASHES, TrainingImageHashes
-from vit_vs_cnn.process import preserve_signal_handlers, quiet_lightning
 from vit_vs_cnn.runs.result import TrainingCost
 from vit_vs_cnn.runs.run import Run
 from vit_vs_cnn.training.callbacks import (
     CHECKPOINT_KEY_ENDED_EARLY,
     CHECKPOINT_KEY_LAST_METRICS,
+    ExactResume,
     FrozenLayers,
-    ResumedValidation,
+    ResumePoint,
     RunCheckpoint,
     TrainingMeter,
 )
@@ -39,7 +40,7 @@ from vit_vs_cnn.training.checkpoints import read_checkpoint
 from vit_vs_cnn.training.classifier import Classifier
 from vit_vs_cnn.training.metrics_csv import MetricsCsv
 from vit_vs_cnn.training.progress import RunProgress
-from vit_vs_cnn.workers.trainer import make_trainer, trainer_arguments, uses_channels_last
+from vit_vs_cnn.workers.trainer import make_trainer, run_arguments, uses_channels_last
 
 #: Folder of the TensorBoard log of a run whose config names no logger.
 TENSORBOARD_FOLDER = "tensorboard"
@@ -62,14 +63,14 @@ class FittedNetwork:
     penalty: float | None = None
 
 
-def read_resume_point(run: Run) -> tuple[int, bool, dict[str, float] | None]:
-    """Step of the checkpoint of a run, whether the run ended early, and its last metrics; step 0 without a checkpoint.
+def read_resume_point(run: Run) -> ResumePoint:
+    """The step of the checkpoint of a run; step 0 without a checkpoint.
 
     Raises:
         DamagedFile: it is not a checkpoint, is of another run, or lacks a part that an exact resume needs.
     """
     if not run.checkpoint.exists():
-        return 0, False, None
+        return ResumePoint()
     hint = "move it away to start this run again"
     try:
         contents = read_checkpoint(run.checkpoint)
@@ -80,8 +81,12 @@ def read_resume_point(run: Run) -> tuple[int, bool, dict[str, float] | None]:
         raise DamagedFile(f"checkpoint {run.checkpoint} is of another run; {hint}")
     if missing := [name for name in REQUIRED_RESUME_KEYS if name not in contents]:
         raise DamagedFile(f"checkpoint {run.checkpoint} lacks {missing[0]}; {hint}")
-    logged = metadata.get(CHECKPOINT_KEY_LAST_METRICS) or {}
-    return contents["global_step"], bool(metadata.get(CHECKPOINT_KEY_ENDED_EARLY)), dict(logged)
+    return ResumePoint(
+        step=contents["global_step"],
+        checkpoint=run.checkpoint,
+        ended_early=bool(metadata.get(CHECKPOINT_KEY_ENDED_EARLY)),
+        metrics=dict(metadata.get(CHECKPOINT_KEY_LAST_METRICS) or {}),
+    )
 
 
 def checkpoint_metadata(prepared: PreparedRun, mean: Sequence[float], std: Sequence[float]) -> dict[str, Any]:
@@ -101,12 +106,7 @@ def checkpoint_metadata(prepared: PreparedRun, mean: Sequence[float], std: Seque
 
 
 def fit(prepared: PreparedRun, services: Sequence[Logger], console: Console) -> FittedNetwork:
-    """Train a run to its last step. An interrupted run is resumed from its checkpoint, and ends bit for bit the same.
-
-    Metrics are logged in the folder of the run: ``metrics.csv``, and TensorBoard if the config names no logger.
-
-    Arguments:
-        services: further loggers.
+    """Train a run to its last step. An interrupted run resumes from its checkpoint, and ends bit for bit the same.
 
     Raises:
         InputError: Lightning or the optimizer refuses a setting.
@@ -114,24 +114,59 @@ def fit(prepared: PreparedRun, services: Sequence[Logger], console: Console) -> 
         TrainingDiverged: the loss is not a number.
         Interrupted: the user asked to stop. The state is saved.
     """
-    run, images, network = prepared.run, prepared.images, prepared.network
-    experiment, recipe = run.experiment, run.recipe
-    is_channels_last = uses_channels_last(experiment, network)
-    data = TrainingData(
+    run = prepared.run
+    data = make_data_module(prepared)
+    module = make_module(prepared, channels_last=data.channels_last)
+    resume_point = read_resume_point(run)
+    # A run that ended early and was killed before its result is not trained further.
+    steps = resume_point.step if resume_point.ended_early else prepared.steps
+    arguments = run_arguments(run.experiment, steps)
+    metrics_csv, meter = MetricsCsv(run.folder / "metrics.csv"), TrainingMeter()
+    callbacks = [*make_callbacks(prepared, arguments, console), ExactResume(resume_point, metrics_csv)]
+    checkpoint = make_checkpoint(prepared, data, steps)
+    trainer = make_trainer(
+        {
+            **arguments,
+            # The checkpoint is last, so that it saves the state of all callbacks after the step.
+            "callbacks": [meter, *callbacks, *as_list(arguments.get("callbacks")), checkpoint],
+            "logger": [metrics_csv, *make_loggers(run, services)],
+            "enable_progress_bar": False,  # the callback RunProgress is one
+            "default_root_dir": run.folder,
+        }
+    )
+    with checkpoint.interrupt_on_signal(trainer):
+        trainer.fit(module, datamodule=data, ckpt_path=resume_point.checkpoint, weights_only=True)
+    # In float32, independent of the training precision: bf16-true leaves weights that do not fit the images.
+    network = module.evaluated_network.float().to(trainer.strategy.root_device)
+    predictor = make_predictor(network, prepared, data.augmenter.normalize)
+    return FittedNetwork(network, predictor, measure_cost(prepared, trainer, meter))
+
+
+def make_data_module(prepared: PreparedRun) -> TrainingData:
+    """The training and validation batches of a run."""
+    run, images, experiment = prepared.run, prepared.images, prepared.run.experiment
+    augmentation = experiment.augmentation(run.recipe)
+    return TrainingData(
         images.training,
         images.validation,
-        augmentation=experiment.augmentation(recipe),
+        augmentation=augmentation,
         batch_size=experiment.protocol.batch_size,
         steps=prepared.steps,
         accumulate=experiment.trainer.get("accumulate_grad_batches", 1),
         seed=derive_seed(run.seed, "batches"),
-        channels_last=is_channels_last,
+        channels_last=uses_channels_last(experiment, prepared.network),
         normalization=prepared.pretrained and prepared.pretrained.moments,
-        transform=make_transform(experiment.augmentation(recipe), trust=experiment.trusted),
+        transform=make_transform(augmentation, trust=experiment.trusted),
     )
+
+
+def make_module(prepared: PreparedRun, *, channels_last: bool) -> Classifier:
+    """The network of a run with its loss, optimizer and schedule."""
+    run, network = prepared.run, prepared.network
+    experiment, recipe = run.experiment, run.recipe
     module = Classifier(
         network,
-        num_classes=images.training.num_classes,
+        num_classes=prepared.images.training.num_classes,
         optimizer=recipe.optimizer,
         schedule=recipe.schedule,
         steps=prepared.steps,
@@ -143,76 +178,60 @@ def fit(prepared: PreparedRun, services: Sequence[Logger], console: Console) -> 
         metrics=prepared.metrics,
         trust=experiment.trusted,
     )
-    if is_channels_last:
+    if channels_last:
         module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     if experiment.execution.compile:
         network.compile()  # in place: the names of the weights stay as they are
-    step, ended_early, logged = read_resume_point(run)
-    # A run that ended early and was killed before its result is not trained further.
-    steps = step if ended_early else prepared.steps
-    execution, arguments = experiment.execution, trainer_arguments(experiment, logger=None)
-    interval = min(steps, execution.validation_interval or max(1, steps // 5))
-    metrics_csv = MetricsCsv(run.folder / "metrics.csv")
-    loggers: list[Logger] = [metrics_csv, *services]
-    if experiment.trainer.get("logger", True) is True:
-        loggers.append(TensorBoardLogger(run.folder, name=TENSORBOARD_FOLDER, version=""))
-    meter = TrainingMeter()
-    progress = RunProgress(
-        run.name,
-        batch_size=experiment.protocol.batch_size,
-        path=run.progress,
-        console=console if arguments.get("enable_progress_bar", True) else None,
-    )
-    is_whole = recipe.finetune == Finetuning()
-    frozen = [] if is_whole else [FrozenLayers(unwrap(network), last=recipe.finetune.last)]
-    validation = ResumedValidation(interval)
-    checkpoint = RunCheckpoint(
+    return module
+
+
+def make_checkpoint(prepared: PreparedRun, data: TrainingData, steps: int) -> RunCheckpoint:
+    """The callback that saves the state of a run, by default every twentieth of its steps."""
+    run = prepared.run
+    return RunCheckpoint(
         run.checkpoint,
-        interval=execution.checkpoint_interval or max(1, steps // 20),
+        interval=run.experiment.execution.checkpoint_interval or max(1, steps // 20),
         metadata=checkpoint_metadata(prepared, data.mean, data.std),
         run_name=run.name,
     )
-    trainer = make_trainer(
-        {
-            "log_every_n_steps": max(1, min(50, steps // 20)),
-            "enable_model_summary": False,
-            **arguments,
-            "callbacks": [
-                meter,
-                *frozen,
-                progress,
-                validation,
-                *as_list(arguments.get("callbacks")),
-                checkpoint,  # at the end, so that it saves the state of all callbacks after the step
-            ],
-            "logger": loggers,
-            "max_epochs": 1,
-            "max_steps": steps,
-            "check_val_every_n_epoch": None,
-            "val_check_interval": interval * arguments.get("accumulate_grad_batches", 1),
-            "num_sanity_val_steps": 0,
-            "use_distributed_sampler": False,
-            "enable_checkpointing": True,
-            "enable_progress_bar": False,
-            "default_root_dir": run.folder,
-        }
+
+
+def make_callbacks(prepared: PreparedRun, arguments: Mapping[str, Any], console: Console) -> list[Callback]:
+    """The callbacks that freeze layers, if the recipe of a run trains only the last ones, and that show its progress.
+
+    Raises:
+        InputError: the recipe trains more layers than the network has.
+    """
+    run, finetune = prepared.run, prepared.run.recipe.finetune
+    progress = RunProgress(
+        run.name,
+        batch_size=run.experiment.protocol.batch_size,
+        path=run.progress,
+        console=console if arguments.get("enable_progress_bar", True) else None,
     )
-    if logged is not None and trainer.precision == "64-true":
-        module.double()  # Lightning does so only after it has loaded the weights, which would be rounded to float32
-    metrics_csv.resume(step, logged, repeats_validation=validation.is_due(trainer, step))
-    try:
-        with warnings.catch_warnings(), preserve_signal_handlers():
-            quiet_lightning()
-            trainer.fit(
-                module, datamodule=data, ckpt_path=None if logged is None else run.checkpoint, weights_only=True
-            )
-    except SystemExit as error:  # Lightning's answer to a second Ctrl-C, and to SIGTERM within a step
-        raise Interrupted(f"stopped in {run.name}") from error
-    checkpoint.raise_if_stopped(trainer)
-    # In float32, independent of the training precision: bf16-true leaves weights that do not fit the images.
-    trained = module.evaluated_network.float().to(trainer.strategy.root_device)
-    cost = TrainingCost(
-        parameters=count_parameters(network),
+    frozen = [] if finetune == Finetuning() else [FrozenLayers(unwrap(prepared.network), last=finetune.last)]
+    return [*frozen, progress]
+
+
+def make_loggers(run: Run, services: Sequence[Logger]) -> list[Logger]:
+    """The loggers of the config, and TensorBoard's if the config names none."""
+    is_default = run.experiment.trainer.get("logger", True) is True
+    tensorboard = [TensorBoardLogger(run.folder, name=TENSORBOARD_FOLDER, version="")] if is_default else []
+    return [*services, *tensorboard]
+
+
+def make_predictor(
+    network: nn.Module, prepared: PreparedRun, normalize: Normalize
+) -> Callable[[LabelledImages], Predictions]:
+    """The function from images to the predictions of a network."""
+    classifier = find_called_classifier(network, prepared.images.validation, normalize)
+    return partial(predict, network, normalize=normalize, what=prepared.run.name, classifier=classifier)
+
+
+def measure_cost(prepared: PreparedRun, trainer: lightning.Trainer, meter: TrainingMeter) -> TrainingCost:
+    """The cost of a training that has ended."""
+    return TrainingCost(
+        parameters=count_parameters(prepared.network),
         macs=prepared.macs,
         steps=trainer.global_step,
         images_processed=meter.images,
@@ -221,9 +240,4 @@ def fit(prepared: PreparedRun, services: Sequence[Logger], console: Console) -> 
         devices=trainer.world_size,
         precision=str(trainer.precision),
         planned_steps=prepared.steps,
-    )
-    normalize = data.augmenter.normalize
-    classifier = find_called_classifier(trained, images.validation, normalize)
-    return FittedNetwork(
-        trained, partial(predict, trained, normalize=normalize, what=run.name, classifier=classifier), cost
     )

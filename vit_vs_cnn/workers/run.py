@@ -30,7 +30,7 @@ from vit_vs_cnn.models.presets import RESIZE_OPTIONS
 from vit_vs_cnn.networks.evaluation import evaluate_once, hash_weights
 from vit_vs_cnn.networks.held_out import OUT_OF_DISTRIBUTION_FILE, fit_on_validation
 from vit_vs_cnn.networks.preparation import PreparedRun, prepare
-from vit_vs_cnn.process import on_termination
+from vit_vs_cnn.process import on_termination, quiet_lightning
 from vit_vs_cnn.runs.experiment_folder import FailureKind, has_failed_since, is_locked, write_failure
 from vit_vs_cnn.runs.result import Provenance, RunData, RunResult, RunStart, RunState, ScoredOn, Scores, StartKind
 from vit_vs_cnn.runs.run import Run
@@ -109,6 +109,7 @@ def run_one(run: Run, data: ExperimentData, *, console: Console, request: WorkRe
         InputError, OSError: wrong input or a full disk, which other runs would meet too.
         Interrupted: the user asked to stop. The state is saved.
     """
+    quiet_lightning()
     run.checkpoint.parent.mkdir(parents=True, exist_ok=True)
     if is_helper_process():  # the first process holds the lock, and writes everything
         with open_services(run) as services:
@@ -129,8 +130,7 @@ def run_one(run: Run, data: ExperimentData, *, console: Console, request: WorkRe
             with open_services(run) as services:
                 for service in services:
                     service.log_hyperparams({"run": run.to_dict()["run"], **run.settings})
-                is_probe = run.recipe.finetune.head
-                fitted = fit_head(prepared, console) if is_probe else fit(prepared, services, console)
+                fitted = fit_head(prepared, console) if run.recipe.finetune.head else fit(prepared, services, console)
                 result = score(prepared, fitted, data, began)
                 log_result(services, result)
             run.write_result(result)
@@ -272,6 +272,7 @@ def score(prepared: PreparedRun, fitted: FittedNetwork, data: ExperimentData, be
         predictions = fitted.predict(data.test(run.seed))
     if held_out.out_of_distribution is not None:
         held_out.out_of_distribution.save(run.folder / OUT_OF_DISTRIBUTION_FILE, of=weights)
+    metrics = compute_metrics(prepared.metrics, predictions.logits, predictions.labels) if prepared.metrics else {}
     has_curve = validation is not None and not run.recipe.finetune.head
     identity, source = run.identity, data.source.provenance()
     return RunResult(
@@ -303,7 +304,7 @@ def score(prepared: PreparedRun, fitted: FittedNetwork, data: ExperimentData, be
             validation_curve=tuple(validation_curve(run.folder / "metrics.csv").items()) if has_curve else None,
             temperature=held_out.temperature,
             penalty=fitted.penalty,
-            metrics=compute_metrics(prepared.metrics, predictions.logits, predictions.labels),
+            metrics=metrics,
         ),
         provenance=Provenance.collect(began),
         budget=run.budget.short,

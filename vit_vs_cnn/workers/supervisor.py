@@ -24,7 +24,6 @@ from vit_vs_cnn.process import (
     TimeLimitReached,
     keep_freed_memory,
     on_termination,
-    quiet_lightning,
     time_limit,
     torch_threads,
 )
@@ -40,7 +39,9 @@ POLL_SECONDS = 0.5
 
 
 def take_runs(request: WorkRequest, data: ExperimentData, *, console: Console, wait_for_others: bool = False) -> None:
-    """Finish every run of the request that no other process is working on.
+    """Complete every run of the request that no other process is working on, one after the other.
+
+    A run that several devices share is executed in a process of its own, which Lightning starts once for each device.
 
     Arguments:
         wait_for_others: wait for runs of other processes, and take over those that they abandon.
@@ -53,10 +54,16 @@ def take_runs(request: WorkRequest, data: ExperimentData, *, console: Console, w
     while waiting:
         busy = []
         for number, run in enumerate(waiting, 1):
-            state = _take(run, request, data, console)
+            if run.world_size == 1 or is_launched_from_outside():
+                state = run_one(run, data, console=console, request=request)
+                _free_memory()
+            else:
+                state = run_in_own_process(run)
             if state not in (RunState.FINISHED, RunState.FAILED):
                 busy.append(run)
                 continue
+            if state is RunState.FAILED and (failure := read_failure(run.folder)):
+                console.print(f"failed: {failure}", soft_wrap=True)
             own_runs += 1
             if (left := len(busy) + len(waiting) - number) and not is_helper_process():
                 time_left = duration((time.monotonic() - start) / own_runs * left)
@@ -71,17 +78,11 @@ def take_runs(request: WorkRequest, data: ExperimentData, *, console: Console, w
         waiting = request.unfinished(busy)
 
 
-def _take(run: Run, request: WorkRequest, data: ExperimentData, console: Console) -> RunState:
-    if run.world_size == 1 or is_launched_from_outside():
-        state = run_one(run, data, console=console, request=request)
-        gc.collect()
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
-    else:
-        state = run_in_own_process(run)
-    if state is RunState.FAILED and (failure := read_failure(run.folder)):
-        console.print(f"failed: {failure}", soft_wrap=True)
-    return state
+def _free_memory() -> None:
+    """Free the memory of a completed run, whose network and Trainer refer to each other."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
 
 
 def work(request: WorkRequest) -> InputError | Interrupted | None:
@@ -93,7 +94,6 @@ def work(request: WorkRequest) -> InputError | Interrupted | None:
         the error that ends the command; None if nothing was left that the worker could take.
     """
     sys.path[:] = [*request.sys_path, *(path for path in sys.path if path not in request.sys_path)]
-    quiet_lightning()
     keep_freed_memory()
     try:
         with contextlib.chdir(request.folder), one_line_warnings():

@@ -38,6 +38,28 @@ def trainer_arguments(experiment: Experiment, **instead: Any) -> dict[str, Any]:
     }
 
 
+def run_arguments(experiment: Experiment, steps: int) -> dict[str, Any]:
+    """The arguments of the Trainer of a run: those of ``trainer_arguments``, and those that the package decides.
+
+    A run is one pass over a stream of batches, which ends after ``steps`` optimizer steps. By default, it is validated
+    five times.
+    """
+    arguments = trainer_arguments(experiment, logger=None)
+    interval = min(steps, experiment.execution.validation_interval or max(1, steps // 5))
+    return {
+        "log_every_n_steps": max(1, min(50, steps // 20)),
+        "enable_model_summary": False,
+        **arguments,
+        "max_epochs": 1,
+        "max_steps": steps,
+        "check_val_every_n_epoch": None,
+        "val_check_interval": interval * arguments.get("accumulate_grad_batches", 1),
+        "num_sanity_val_steps": 0,
+        "use_distributed_sampler": False,
+        "enable_checkpointing": True,
+    }
+
+
 def make_trainer(arguments: dict[str, Any]) -> lightning.Trainer:
     """Make a Trainer. Raises InputError: Lightning refuses the arguments, for example a device that does not exist."""
     try:
