@@ -13,15 +13,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PROCESSES = min(os.cpu_count() or 1, 8)
 #: Long tests are started first, so that no process works alone at the end.
-LONG_FIRST = {
-    "workers",
-    "test_cli.py",
-    "test_api.py",
-    "test_inspect.py",
-    "test_compare.py",
-    "test_untrusted_files.py",
-    "test_notebooks.py",
-}
+LONG_FIRST = {"workers", "test_cli.py", "test_api.py", "test_inspect.py", "test_compare.py"}
+LONG_FIRST |= {"test_untrusted_files.py", "test_notebooks.py"}
 
 
 def list_checks(include_slow: bool) -> dict[str, list[str]]:

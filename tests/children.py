@@ -6,9 +6,8 @@ from typing import Any
 
 from vit_vs_cnn import workers
 
-workers.PRELOADED_MODULES.append(
-    "tests.experiments.tiny"
-)  # before any test starts the server that children are forked from
+# Before any test starts the server that children are forked from.
+workers.PRELOADED_MODULES.append("tests.experiments.tiny")
 
 
 def start(target: Callable[..., object], *given: Any) -> BaseProcess:

@@ -13,7 +13,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # one of several processes: each uses o
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +83,13 @@ def _end() -> None:
 
 
 atexit.register(_end)  # registered first, so that it is called last
+
+
+@pytest.fixture(autouse=True)
+def seed() -> None:
+    import torch
+
+    torch.manual_seed(0)
 
 
 @pytest.fixture(autouse=True)
@@ -181,6 +188,22 @@ def real_figures() -> Iterator[None]:
     _BLANKS[0] = False
     yield
     _BLANKS[0] = True
+
+
+@pytest.fixture
+def error_line(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """A function that runs a command, which must be refused, and returns the line that it prints."""
+    from vit_vs_cnn.cli import main
+
+    def run(*words: object) -> str:
+        capsys.readouterr()
+        assert main([str(word) for word in words]) == 2
+        printed = capsys.readouterr()
+        (line,) = [line for line in printed.err.splitlines() if not line.endswith("...")]  # of progress
+        assert line.startswith("error: ") and len(line) < 1000 and printed.out == "", printed
+        return line
+
+    return run
 
 
 @pytest.fixture(scope="session")

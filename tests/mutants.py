@@ -342,15 +342,8 @@ def run_forked(tests: list[str], seconds: float, folder: Path, *, all_failures: 
         os.dup2(output, 2)
         recorder = Recorder(selected=tests)
         files = dict.fromkeys(test.partition("::")[0] for test in tests)
-        options = [
-            "-p",
-            "no:cacheprovider",
-            "-p",
-            "no:xdist",
-            "-W",
-            "ignore::pytest.PytestAssertRewriteWarning",
-            f"--basetemp={folder / 'tmp'}",
-        ]
+        options = [*"-p no:cacheprovider -p no:xdist".split(), "-W", "ignore::pytest.PytestAssertRewriteWarning"]
+        options += [f"--basetemp={folder / 'tmp'}"]
         try:
             code = pytest.main([*options, *([] if all_failures else ["-x"]), *files], plugins=[recorder])
             place.write_text(json.dumps(recorder.failed or (["import"] if code else [])))
@@ -433,11 +426,8 @@ def main() -> None:
     os.chdir(tree)
     os.environ |= {"PYTHONPATH": str(tree), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1"}
     package = Path("vit_vs_cnn")
-    found = [
-        path
-        for name in PATHS
-        for path in ([package / name] if name.endswith(".py") else (package / name).rglob("*.py"))
-    ]
+    places = [package / name for name in PATHS]
+    found = [path for place in places for path in ([place] if place.suffix else place.rglob("*.py"))]
     tests = TestSelection(update_map(tree.parent, sorted(map(str, found))), sorted(map(str, found)))
     chosen = [str(path) for path in found if any(path.is_relative_to(package / name) for name in options.paths)]
     mutants = sample_mutants(sorted(chosen), options.count, options.seed)

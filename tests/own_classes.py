@@ -11,9 +11,8 @@ class SmallCnn(nn.Module):
 
     def __init__(self, num_classes: int, in_channels: int = 3, width: int = 5) -> None:
         super().__init__()
-        self.body = nn.Sequential(
-            nn.Conv2d(in_channels, width, 3, stride=2, padding=1), nn.ReLU(), nn.Conv2d(width, width, 3, padding=1)
-        )
+        first, second = nn.Conv2d(in_channels, width, 3, stride=2, padding=1), nn.Conv2d(width, width, 3, padding=1)
+        self.body = nn.Sequential(first, nn.ReLU(), second)
         self.head = nn.Linear(width, num_classes)
 
     def forward(self, images):

@@ -272,7 +272,6 @@ def test_audits_of_different_images_have_different_folders(tmp_path, monkeypatch
                 Image.new("RGB", (23, 19), (7 * number, 90, 200)).save(Path(place, name, f"{number}.png"))
     cache = {"data.folder.cache": "cache"}
     pages = [vc.audit(overrides={"data.root": place, **cache}, quiet=True).page for place in ("a/photos", "b/photos")]
-    pages.append(
-        vc.audit(overrides={"data.root": str(tmp_path / "a/photos"), "name": "mine", **cache}, quiet=True).page
-    )
+    given = {"data.root": str(tmp_path / "a/photos"), "name": "mine", **cache}
+    pages.append(vc.audit(overrides=given, quiet=True).page)
     assert pages == [Path("audit", name, "index.html") for name in ("a-photos", "b-photos", "mine")]

@@ -11,27 +11,10 @@ from PIL import Image
 
 from vit_vs_cnn.cli import main
 
-CIFAR10 = "cifar-10-batches-py"
-FEW = (
-    "--data.synthetic.train_images 60 --data.synthetic.test_images 10 --protocol.train_sizes [all] "
-    "--trainer.accelerator cpu"
-).split()
-
-
-@pytest.fixture
-def refused(capsys, tmp_path):
-    """Run a command that must be refused, and return the line that it prints."""
-
-    def run(*words: str) -> str:
-        assert main([str(word) for word in words]) == 2
-        printed = capsys.readouterr()
-        lines = printed.err.strip().splitlines()
-        assert len(lines) == 1, printed.err
-        assert lines[0].startswith("error: ")
-        assert "Traceback" not in printed.err + printed.out
-        return lines[0]
-
-    return run
+FEW = "--data.synthetic.train_images 60 --data.synthetic.test_images 10 --protocol.train_sizes [all]".split()
+FEW += ["--trainer.accelerator", "cpu"]
+SEVEN_CLASSES = "{class_path: vit_vs_cnn.models.ResNet, init_args: {num_classes: 7}}"
+MONITOR_3 = "{class_path: EarlyStopping, init_args: {monitor: 3}}"
 
 
 @pytest.fixture
@@ -63,16 +46,10 @@ def _train_on(root: Path, tmp_path: Path, *more: str) -> list[str]:
         (["train", "--protocol.budget.epochs", "1e308"], "epochs are more than 1,000,000,000 steps"),
         (["compare", "a.ckpt", "--seed", "-1"], "seed: -1 must be a whole number, at least 0"),
         (["train", "--trainer.accumulate_grad_batches", "5"], "must be a multiple of trainer.accumulate_grad_batches"),
-        (
-            ["train", "--trainer.limit_val_batches", "0.5", "--data.validation_fraction", "0.2"],
-            "0.5 of the validation batches",
-        ),
+        (["train", "--trainer.limit_val_batches", "0.5", "--data.validation_fraction", "0.2"], "0.5 of the validation"),
         (["train", "--trainer.accumulate_grad_batches", "0"], "trainer"),
         (["train", "--models.vit", "{class_path: no.such.Network}"], "models.vit"),
-        (
-            ["train", "--models.vit", "{class_path: vit_vs_cnn.models.ResNet, init_args: {num_classes: 7}}"],
-            "gives logits of shape (2, 7) for 2 images of 10 classes",
-        ),
+        (["train", "--models.vit", SEVEN_CLASSES], "gives logits of shape (2, 7) for 2 images of 10 classes"),
         (["train", "--trainer.accelerator", "tpu"], "trainer: "),
         (["train", "--trainer.accelerator", "gpu"], "trainer.accelerator gpu: there is no GPU"),
         (["train", "--trainer.profiler", "simpel"], "it can only be one of ['simple'"),
@@ -81,10 +58,7 @@ def _train_on(root: Path, tmp_path: Path, *more: str) -> list[str]:
         (["train", "--trainer.logger", "wandb"], "each the name of a Logger class .*; did you mean WandbLogger"),
         (["train", "--trainer.callbacks", "[EarlyStoping]"], "trainer.callbacks: .*; did you mean EarlyStopping"),
         (["train", "--trainer.callbacks", "EarlyStopping"], "callbacks: EarlyStopping: .* required: monitor$"),
-        (
-            ["train", "--trainer.callbacks", "{class_path: EarlyStopping, init_args: {monitor: 3}}"],
-            "callbacks: EarlyStopping: monitor: expected str, got 3$",
-        ),
+        (["train", "--trainer.callbacks", MONITOR_3], "callbacks: EarlyStopping: monitor: expected str, got 3$"),
         (["train", "--trainer.strategy", "ddp_spawn", "--trainer.devices", "2"], "'ddp_spawn' forks; use ddp"),
         (["train", "--trainer.devices", "2", "--protocol.batch_size", "7"], "batch_size 7 must be a multiple of"),
         (["train", "--trainer.devices", "[[", "--name", "x"], "is not a YAML value"),
@@ -114,9 +88,9 @@ def _train_on(root: Path, tmp_path: Path, *more: str) -> list[str]:
         (["train", "--data.flip", "true"], "data.flip: there is no such setting; did you mean augmentation.flip?"),
     ],
 )
-def test_wrong_arguments_are_refused_in_one_line(refused, tmp_path, words, message):
+def test_wrong_arguments_are_refused_in_one_line(error_line, tmp_path, words, message):
     output = ["--output", str(tmp_path), *FEW] if words[0] == "train" and words != ["train", "--config"] else []
-    line = refused(words[0], *output, *words[1:])
+    line = error_line(words[0], *output, *words[1:])
     assert message in line or re.search(message, line), line
     assert not list(tmp_path.rglob("*.ckpt"))
 
@@ -132,7 +106,7 @@ def test_wrong_arguments_are_refused_in_one_line(refused, tmp_path, words, messa
         ("vit-n3-s1-ab/result.json", "{", "delete it, and the same command makes this run again"),
     ],
 )
-def test_a_damaged_experiment_is_reported_in_one_line(refused, tmp_path, command, file, content, message):
+def test_a_damaged_experiment_is_reported_in_one_line(error_line, tmp_path, command, file, content, message):
     whole = {"runs.json": '{"vit-n3-s1-ab": {"steps": 2}}', "experiment.yaml": "protocol: {budget: {steps: 2}}"}
     for name, text in {**whole, file: content}.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -140,28 +114,19 @@ def test_a_damaged_experiment_is_reported_in_one_line(refused, tmp_path, command
     if command == "status" and "result" in file:  # status treats an unreadable result as missing
         assert main(["status", str(tmp_path)]) == 0
     else:
-        assert message in refused(command, tmp_path)
+        assert message in error_line(command, tmp_path)
 
 
-def test_a_missing_device_is_found_before_the_audit_and_the_timing(refused, photos, tmp_path):
+def test_problems_with_folders_and_devices_are_found_before_training(error_line, photos, tmp_path):
     words = _train_on(photos, tmp_path, "--minutes", "9", "--trainer.accelerator", "gpu")
-    assert "there is no GPU" in refused(*words)
+    assert "there is no GPU" in error_line(*words)
     assert not (tmp_path / "runs").exists()
-
-
-def test_an_output_inside_the_folder_of_images_is_refused(refused, photos):
-    assert f"output {photos}/runs/folder: it is inside the folder of images" in refused(*_train_on(photos, photos))
-
-
-def test_an_unreadable_image_is_reported_in_one_line(refused, photos, tmp_path):
+    assert f"output {photos}/runs/folder: it is inside the folder of images" in error_line(*_train_on(photos, photos))
     (photos / "bee" / "0.jpg").write_bytes(b"hello")
-    message = refused(*_train_on(photos, tmp_path, "--data.folder.test_fraction", "0.17"))
+    message = error_line(*_train_on(photos, tmp_path, "--data.folder.test_fraction", "0.17"))
     assert "not everything can be used: no image: 1 (bee/0.jpg: " in message and "skip_unreadable true" in message
-
-
-def test_an_unwritable_folder_is_reported_in_one_line(refused, tmp_path):
     (tmp_path / "file").write_text("")
-    assert "file" in refused("train", *FEW, "--output", tmp_path / "file")
+    assert "file" in error_line("train", *FEW, "--output", tmp_path / "file")
 
 
 def test_train_py_exits_with_code_2_and_a_one_line_error(tmp_path):

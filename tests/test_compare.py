@@ -2,7 +2,6 @@
 
 import csv
 import json
-import pickle
 import shutil
 from pathlib import Path
 
@@ -46,6 +45,18 @@ def _compare(*words) -> int:
     return main(["compare", *map(str, words)])
 
 
+@pytest.fixture
+def compared(capsys):
+    """A function that runs a comparison and returns its JSON."""
+
+    def run(*words) -> dict:
+        capsys.readouterr()
+        assert _compare(*words, "--json") == 0
+        return json.loads(capsys.readouterr().out)
+
+    return run
+
+
 @pytest.mark.parametrize("figures", ["blank_figures", pytest.param("real_figures", marks=pytest.mark.slow)])
 def test_comparing_two_runs_gives_all_parts_a_page_and_tables(request, figures, experiment, tmp_path, capsys):
     request.getfixturevalue(figures)
@@ -73,10 +84,9 @@ def test_comparing_two_runs_gives_all_parts_a_page_and_tables(request, figures, 
     assert "Centred kernel alignment between layers" in page
 
 
-def test_saved_predictions_are_reused_without_a_new_log_entry(experiment, capsys):
+def test_saved_predictions_are_reused_without_a_new_log_entry(experiment, compared):
     before = _log(experiment)
-    assert _compare(experiment, "--parts", "accuracy,calibration", "--json") == 0
-    result = json.loads(capsys.readouterr().out)
+    result = compared(experiment, "--parts", "accuracy,calibration")
     assert _log(experiment) == before
     accuracies = {e["what"].replace("-n120", ""): e["accuracy"] for e in before}
     assert {n["network"]: n["accuracy"] for n in result["networks"]} == pytest.approx(accuracies)
@@ -105,72 +115,62 @@ def test_new_predictions_and_corruptions_are_logged_as_test_evaluations(experime
     assert json.loads(captured.out)["networks"][0]["test_evaluations"] == 3
 
 
-def test_evaluations_of_a_copied_file_are_warned_of_whatever_the_parts(experiment, tmp_path, capsys):
+def test_evaluations_of_a_copied_file_are_warned_of_whatever_the_parts(experiment, tmp_path, compared):
     folder = shutil.copytree(_run_folder(experiment, "resnet-n120-s3") / "checkpoints", tmp_path / "elsewhere")
-    for times, warnings in enumerate(([], ["resnet-s3 2 times"]), start=1):
-        assert _compare(folder / "last.ckpt", "--parts", "accuracy", "--json") == 0
-        found = [text for text in json.loads(capsys.readouterr().out)["warnings"] if "more than once" in text]
-        assert [text.partition("included: ")[2] for text in found] == warnings, times
+    for warnings in ([], ["resnet-s3 2 times"]):
+        result = compared(folder / "last.ckpt", "--parts", "accuracy")
+        texts = [text.partition("included: ")[2] for text in result["warnings"] if "more than once" in text]
+        assert texts == warnings
 
 
-def test_predictions_of_other_weights_are_not_reused(experiment, capsys):
+def test_predictions_of_other_weights_are_not_reused(experiment, compared):
     run_folder = _run_folder(experiment, "resnet-n120-s3")
     right = Predictions.load(run_folder / "predictions.npz")
     wrong = torch.nn.functional.one_hot((right.classes + 1) % 10, 10).float()
     Predictions.from_logits(wrong, right.labels, right.sample_ids).save(run_folder / "predictions.npz")
     result = read_result(run_folder / "result.json")
     (run_folder / "result.json").write_text(changed(result, weights="0123456789abcdef").to_json())
-    assert _compare(run_folder, "--parts", "accuracy", "--json") == 0
-    (top1,) = json.loads(capsys.readouterr().out)["accuracy"]["top1"].values()
+    (top1,) = compared(run_folder, "--parts", "accuracy")["accuracy"]["top1"].values()
     assert top1["value"] == pytest.approx(result.accuracy)
 
 
-def test_parts_without_predictions_do_not_use_the_test_set(experiment, capsys):
+def test_parts_without_predictions_do_not_use_the_test_set(experiment, compared):
     for run_folder in experiment.glob("*-n*-s*"):
         (run_folder / "predictions.npz").unlink()
     before = _log(experiment)
-    assert _compare(experiment, "--parts", "cost,differences", "--quick", "--json") == 0
+    result = compared(experiment, "--parts", "cost,differences", "--quick")
     assert _log(experiment) == before
-    result = json.loads(capsys.readouterr().out)
     assert {part for part in PARTS if result[part] is not None} == {"cost", "differences"}
 
 
-def test_a_checkpoint_without_its_run_folder_is_compared_with_a_warning(trained_once, tmp_path, capsys, monkeypatch):
-    shutil.copy(_run_folder(trained_once, "vit-n120-s3") / "checkpoints" / "last.ckpt", tmp_path / "mine.ckpt")
+def test_a_checkpoint_without_its_run_folder_is_compared_with_a_warning(experiment, tmp_path, compared, monkeypatch):
+    shutil.copy(_run_folder(experiment, "vit-n120-s3") / "checkpoints" / "last.ckpt", tmp_path / "mine.ckpt")
     monkeypatch.chdir(tmp_path)
-    shutil.copytree(trained_once, tmp_path / "safe")
-    assert (
-        _compare(
-            "mine.ckpt", _run_folder(tmp_path / "safe", "resnet-n120-s4"), "--parts", "accuracy,differences", "--json"
-        )
-        == 0
-    )
-    result = json.loads(capsys.readouterr().out)
+    run = _run_folder(experiment, "resnet-n120-s4")
+    result = compared("mine.ckpt", run, "--parts", "accuracy,differences")
     assert [n["group"] for n in result["networks"]] == ["vit (mine)", "resnet"]
     assert any("may not have finished" in w for w in result["warnings"])
     assert not any("before its budget" in w for w in result["warnings"])
-    path = _run_folder(tmp_path / "safe", "resnet-n120-s4") / "result.json"
-    path.write_text(changed(read_result(path), planned_steps=3).to_json())
-    assert _compare(path.parent, "--parts", "differences", "--json") == 0
-    assert "ended after 2 of 3 steps, before its budget" in capsys.readouterr().out
+    (run / "result.json").write_text(changed(read_result(run / "result.json"), planned_steps=3).to_json())
+    (warning,) = compared(run, "--parts", "differences")["warnings"]
+    assert "ended after 2 of 3 steps, before its budget" in warning
 
 
-def test_timm_models_are_compared_with_and_without_weights(experiment, tmp_path, capsys):
+def test_timm_models_are_compared_with_and_without_weights(experiment, tmp_path, compared):
     torch.manual_seed(1)
     network = TrainedNetwork.open(
         "timm/resnet10t", classes_from=TrainedNetwork.open(_run_folder(experiment, "vit-n120-s3"))
     ).network
     torch.save({"state_dict": network.state_dict()}, tmp_path / "weights.pth")
     words = [_run_folder(experiment, "vit-n120-s3"), "timm/resnet10t", f"timm/resnet10t={tmp_path / 'weights.pth'}"]
-    assert _compare(*words, "--parts", "accuracy,differences", "--json") == 0
-    result = json.loads(capsys.readouterr().out)
+    result = compared(*words, "--parts", "accuracy,differences")
     assert [n["group"] for n in result["networks"]] == ["vit", "timm/resnet10t", "timm/resnet10t (weights)"]
     accuracy = result["accuracy"]["top1"]
     assert accuracy["timm/resnet10t"] == accuracy["timm/resnet10t (weights)"]
     assert any("untrained" in w for w in result["warnings"])
 
 
-def test_files_of_one_name_need_a_label(experiment, tmp_path, capsys, refused):
+def test_files_of_one_name_need_a_label(experiment, tmp_path, compared, refused):
     run_folder = _run_folder(experiment, "vit-n120-s3")
     network = TrainedNetwork.open("timm/resnet10t", classes_from=TrainedNetwork.open(run_folder)).network
     for name in ("a", "b"):
@@ -178,13 +178,8 @@ def test_files_of_one_name_need_a_label(experiment, tmp_path, capsys, refused):
         torch.save({"state_dict": network.state_dict()}, tmp_path / name / "w.pth")
     words = [f"timm/resnet10t={name}/w.pth" for name in ("a", "b")]
     assert "timm/resnet10t (w) is the name of another row; give it another (LABEL=" in refused(run_folder, *words)
-    assert _compare(run_folder, words[0], f"second={words[1]}", "--parts", "differences", "--json") == 0
-    groups = [network["group"] for network in json.loads(capsys.readouterr().out)["networks"]]
-    assert groups == ["vit", "timm/resnet10t (w)", "second"]
-
-
-def test_two_copies_of_one_run_are_refused_as_copies(refused, experiment, tmp_path):
-    run_folder = _run_folder(experiment, "vit-n120-s3")
+    result = compared(run_folder, words[0], f"second={words[1]}", "--parts", "differences")
+    assert [network["group"] for network in result["networks"]] == ["vit", "timm/resnet10t (w)", "second"]
     shutil.copytree(run_folder, tmp_path / "copied" / run_folder.name)
     assert "there is another copy of vit-s3" in refused(run_folder, tmp_path / "copied" / run_folder.name)
 
@@ -212,44 +207,32 @@ def _as_trained_with(run_folder: Path, target: Path, *, name: str, lr: float, se
     ],
 )
 @pytest.mark.parametrize("seed", [3, 4])
-def test_runs_of_different_recipes_are_different_rows(experiment, tmp_path, capsys, labels, names, rows, seed):
+def test_runs_of_different_recipes_are_different_rows(experiment, tmp_path, compared, labels, names, rows, seed):
     run_folder = _run_folder(experiment, "resnet-n120-s3")
     first = _as_trained_with(run_folder, tmp_path / "a", name=names[0], lr=0.1, seed=3)
     second = _as_trained_with(run_folder, tmp_path / "b", name=names[1], lr=0.2, seed=seed)
-    words = [f"{labels[0]}{first}", f"{labels[1]}{second}"]
-    assert _compare(*words, "--parts", "differences", "--json") == 0
-    result = json.loads(capsys.readouterr().out)
+    result = compared(f"{labels[0]}{first}", f"{labels[1]}{second}", "--parts", "differences")
     assert [network["group"] for network in result["networks"]] == rows
     assert list(result["differences"]) == ["model.optimizer.lr", "recipe"]
 
 
-def test_rows_of_different_recipes_need_labels(refused, experiment, tmp_path):
+def test_seeds_of_one_recipe_are_one_row_and_recipes_of_one_name_need_labels(refused, experiment, tmp_path, compared):
     run_folder = _run_folder(experiment, "resnet-n120-s3")
-    words = [
-        _as_trained_with(run_folder, tmp_path / place, name="one", lr=lr, seed=3)
-        for place, lr in (("a", 0.1), ("b", 0.2))
-    ]
-    assert "several recipes have the same name" in refused(*words)
+    first, second, other = (
+        _as_trained_with(run_folder, tmp_path / name, name=name[:1], lr=lr, seed=seed)
+        for name, lr, seed in (("a", 0.1, 3), ("b", 0.1, 5), ("a2", 0.2, 3))
+    )
+    result = compared(first, second, "--parts", "differences")
+    assert [network["network"] for network in result["networks"]] == ["resnet-s3", "resnet-s5"]
+    assert "several recipes have the same name" in refused(first, other)
 
 
-def test_seeds_of_one_recipe_are_one_row_also_from_two_experiments(experiment, tmp_path, capsys):
-    run_folder = _run_folder(experiment, "resnet-n120-s3")
-    words = [
-        _as_trained_with(run_folder, tmp_path / name, name=name, lr=0.1, seed=seed)
-        for name, seed in (("a", 3), ("b", 5))
-    ]
-    assert _compare(*words, "--parts", "differences", "--json") == 0
-    assert [one["network"] for one in json.loads(capsys.readouterr().out)["networks"]] == ["resnet-s3", "resnet-s5"]
-
-
-def test_a_label_changes_no_conclusion(experiment, capsys):
-    results = []
-    for label in ("", "mine="):
-        assert _compare(f"{label}{experiment}", "--parts", "accuracy", "--json") == 0
-        results.append(json.loads(capsys.readouterr().out)["accuracy"]["pairs"][0])
-    plain, labelled = ({k: v for k, v in one.items() if k not in ("first", "second")} for one in results)
-    assert labelled == plain
-    assert {results[1]["first"], results[1]["second"]} == {"mine/vit", "mine/resnet"}
+def test_a_label_changes_no_conclusion(experiment, compared):
+    plain, labelled = (
+        compared(f"{label}{experiment}", "--parts", "accuracy")["accuracy"]["pairs"][0] for label in ("", "mine=")
+    )
+    assert {labelled["first"], labelled["second"]} == {"mine/vit", "mine/resnet"}
+    assert labelled == plain | {name: labelled[name] for name in ("first", "second")}
 
 
 class _Evil:
@@ -260,22 +243,17 @@ class _Evil:
 
 
 @pytest.fixture
-def refused(capsys, monkeypatch, tmp_path):
-    """Run a comparison that must be refused, and return the line that it prints."""
+def refused(error_line, monkeypatch, tmp_path):
+    """The error line of a comparison that executes no code of its files."""
     monkeypatch.chdir(tmp_path)
 
-    def run(*words) -> str:
-        assert _compare(*words) == 2
-        printed = capsys.readouterr()
-        lines = [line for line in printed.err.strip().splitlines() if not line.endswith("...")]
-        assert len(lines) == 1, printed.err
-        assert lines[0].startswith("error: ")
-        assert len(lines[0]) < 500, "a line that nobody reads to its end"
-        assert printed.out == ""
-        assert not (tmp_path / "executed").exists()
-        return lines[0]
+    def run(*words):
+        line = error_line("compare", *words)
+        assert len(line) < 500, "a line that nobody reads to its end"
+        return line
 
-    return run
+    yield run
+    assert not (tmp_path / "executed").exists()
 
 
 def _rewritten(checkpoint: Path, change) -> Path:
@@ -299,12 +277,7 @@ def _fewer_classes(contents) -> None:
         (lambda c: _origin(c)["data"]["synthetic"].update(seed=5), "these are not the images that"),
         (lambda c: _origin(c)["protocol"].update(scored_on="validation"), "--open-test-set"),
     ],
-    ids=[
-        "another number of classes",
-        "another class",
-        "images that are not those of the run",
-        "a test set that was to stay unused",
-    ],
+    ids=["number of classes", "classes", "images", "unused test set"],
 )
 def test_an_incompatible_run_is_refused(refused, experiment, change, message):
     checkpoint = _rewritten(_run_folder(experiment, "resnet-n120-s3") / "checkpoints" / "last.ckpt", change)
@@ -342,7 +315,7 @@ def test_networks_with_different_test_images_are_refused(refused, experiment, tm
     assert "different test images" in refused(_run_folder(experiment, "vit-n120-s3"), other)
 
 
-def test_a_network_trained_on_the_test_images_is_refused(refused, experiment, monkeypatch, capsys):
+def test_a_network_trained_on_the_test_images_is_refused(refused, experiment, monkeypatch, compared):
     run_folder = _run_folder(experiment, "vit-n120-s3")
     hashes = TrainedNetwork.open(run_folder).pool().test_hashes(0)
     training_hashes = TrainingImageHashes(hashes[:7]).to_dict()
@@ -352,16 +325,11 @@ def test_a_network_trained_on_the_test_images_is_refused(refused, experiment, mo
     )
     assert "was trained on 7 of the 60 test images" in refused(run_folder)
     monkeypatch.setattr(ExperimentData, "trainable_hashes", lambda *_: hashes)  # the data contain them twice
-    assert _compare(run_folder, "--parts", "differences", "--json") == 0
-    assert "was trained on 7 of the 60 test images" in capsys.readouterr().out
-
-
-def test_a_network_with_unknown_training_images_is_warned_of(experiment, capsys):
-    runs = [_run_folder(experiment, "vit-n120-s3"), _run_folder(experiment, "resnet-n120-s3")]
-    _rewritten(runs[0] / "checkpoints" / "last.ckpt", lambda c: c["vit_vs_cnn"].pop(CHECKPOINT_KEY_TRAINING_HASHES))
-    assert _compare(*runs, "--parts", "differences", "--json") == 0
-    warned = json.loads(capsys.readouterr().out)["warnings"]
-    assert "it is not known on which images vit was trained: test images may be among them" in warned
+    (warning,) = compared(run_folder, "--parts", "differences")["warnings"]
+    assert "was trained on 7 of the 60 test images" in warning
+    _rewritten(run_folder / "checkpoints" / "last.ckpt", lambda c: c["vit_vs_cnn"].pop(CHECKPOINT_KEY_TRAINING_HASHES))
+    (warning,) = compared(run_folder, "--parts", "differences")["warnings"]
+    assert "it is not known on which images vit was trained" in warning
 
 
 @pytest.mark.parametrize(
@@ -400,40 +368,3 @@ def test_weights_that_do_not_fit_or_contain_code_are_refused(refused, experiment
     torch.save({"fc.weight": _Evil()}, tmp_path / "evil.pth")
     assert "the weights do not fit" in refused(run_folder, f"timm/resnet10t={tmp_path / 'few.pth'}")
     assert "contains objects other than tensors" in refused(run_folder, f"timm/resnet10t={tmp_path / 'evil.pth'}")
-
-
-@pytest.mark.parametrize(
-    ("kind", "message"),
-    [
-        ("code", "contains objects other than tensors and plain values"),
-        ("truncated", "is damaged or not a checkpoint"),
-        ("text", "checkpoint"),
-        ("foreign", "was not written by vit_vs_cnn"),
-        ("architecture", "does not fit its own model: "),
-        ("pickle", "contains objects other than tensors and plain values"),
-        ("empty", "is damaged or not a checkpoint: EOFError"),
-        ("nonsense", "its network cannot be rebuilt"),
-    ],
-)
-def test_a_damaged_or_malicious_checkpoint_is_refused_and_executes_nothing(refused, experiment, kind, message):
-    checkpoint = _run_folder(experiment, "resnet-n120-s3") / "checkpoints" / "last.ckpt"
-    match kind:
-        case "code":
-            torch.save({"vit_vs_cnn": {}, "state_dict": _Evil()}, checkpoint)
-        case "truncated":
-            checkpoint.write_bytes(checkpoint.read_bytes()[:1000])
-        case "pickle":
-            checkpoint.write_bytes(pickle.dumps(_Evil()))
-        case "empty":
-            checkpoint.write_bytes(b"")
-        case "text":
-            checkpoint.write_text("not a checkpoint")
-        case "foreign":
-            torch.save({"weights": torch.zeros(3)}, checkpoint)
-        case "architecture":
-            _rewritten(checkpoint, lambda c: c["vit_vs_cnn"].update(architecture={"name": "resnet20"}))
-        case "nonsense":
-            _rewritten(checkpoint, lambda c: c["vit_vs_cnn"].update(image_shape="square"))
-    line = refused(checkpoint, _run_folder(experiment, "vit-n120-s3"))
-    assert message in line
-    assert "last.ckpt" in line

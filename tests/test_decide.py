@@ -33,9 +33,8 @@ def _write_images(root: Path, *, classes: tuple[int, ...], of_each: int, side: i
 
 def _decide(tmp_path: Path, *words: str) -> int:
     given = ["--data.root", str(tmp_path / "photos"), "--data.folder.cache", str(tmp_path / "cache")]
-    return main(
-        ["train", "--config", str(CONFIG), "--executor", "local", *given, "--output", str(tmp_path / "runs"), *words]
-    )
+    output = ["--output", str(tmp_path / "runs")]
+    return main(["train", "--config", str(CONFIG), "--executor", "local", *given, *output, *words])
 
 
 def _without_network(name: str, where: str):

@@ -41,12 +41,15 @@ def queue(request, monkeypatch):
     return queue
 
 
-def test_only_accelerators_are_synchronized(queue):
+def test_only_accelerators_are_synchronized_and_latency_includes_unfinished_work(queue):
     synchronize("cpu")
     assert queue.waited_for == []
     synchronize(torch.device(queue.device.type, 0))
     synchronize(queue.device.type)
     assert queue.waited_for == [queue.device.type] * 2
+    tasks = {"quick": lambda: queue.work(2), "slow": lambda: queue.work(5)}
+    seconds = cost.time_in_turns(tasks, rounds=3, warmup=1, device=queue.device.type)
+    assert seconds == {"quick": [2, 2, 2], "slow": [5, 5, 5]}
 
 
 def test_the_meter_counts_seconds_of_training_and_not_of_validation(queue):
@@ -69,12 +72,6 @@ def test_the_meter_counts_the_images_of_all_devices():
     for batch_size in (7, 5):
         meter.on_train_batch_end(trainer, None, None, (torch.zeros(batch_size),))
     assert meter.images == 3 * (7 + 5)
-
-
-def test_latency_includes_unfinished_work_on_the_device(queue):
-    tasks = {"quick": lambda: queue.work(2), "slow": lambda: queue.work(5)}
-    seconds = cost.time_in_turns(tasks, rounds=3, warmup=1, device=queue.device.type)
-    assert seconds == {"quick": [2, 2, 2], "slow": [5, 5, 5]}
 
 
 @pytest.mark.parametrize("name", ["Auto", "gpu", "meta", ""])

@@ -227,11 +227,8 @@ README = (ROOT / "README.md").read_text()
 HOOK = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["metadata"]["hooks"]["fancy-pypi-readme"]
 
 
-def test_the_readme_has_fewer_than_150_lines():
+def test_the_readme_has_fewer_than_150_lines_and_absolute_links_on_the_package_index():
     assert len(README.splitlines()) < 150
-
-
-def test_links_of_the_readme_are_absolute_on_the_package_index():
     shown = README
     for one in HOOK["substitutions"]:
         shown = re.sub(one["pattern"], one["replacement"], shown)

@@ -60,33 +60,26 @@ def _no_more_than_chance(report: Path) -> None:
     assert lead.group(1).startswith(("None, as no model is clearly better than", "Not enough evidence to prefer"))
 
 
-def test_training_on_noise_gives_chance_accuracy_and_no_conclusion(noise, capsys):
+def test_training_on_noise_gives_chance_accuracy_and_no_conclusion_in_report_and_compare(noise, capsys):
     _no_more_than_chance(noise / "runs" / "noise" / "report")
-
-
-@pytest.mark.slow
-def test_tuning_on_noise_finds_no_difference(noise, capsys):
-    words = ["--config", str(_config(noise)), "--name", "tuned", "--tuning.trials", "3"]
-    assert main(["train", *words]) == 0
-    _no_more_than_chance(noise / "runs" / "tuned" / "report")
-
-
-@pytest.mark.slow
-def test_decide_on_noise_recommends_nothing(noise, capsys):
-    words = ["--config", str(_config(noise)), "--name", "decide", "--minutes", "30", "--protocol.budget.steps", "12"]
-    assert main(["train", *words, "--protocol.train_sizes", "[all]", "--protocol.seeds", "[3, 4, 5]"]) == 0
-    _no_more_than_chance(noise / "runs" / "decide" / "report")
-
-
-def test_compare_shows_no_difference_on_noise(noise, capsys):
     assert main(["compare", str(noise / "runs" / "noise"), "--parts", "accuracy", "--json"]) == 0
     (pair,) = json.loads(capsys.readouterr().out)["accuracy"]["pairs"]
     assert pair["conclusion"] in ("not enough evidence", "no conclusion")
 
 
-def test_weights_trained_on_test_images_are_refused(noise, capsys):
+PLANNED = "--minutes 30 --protocol.budget.steps 12 --protocol.train_sizes [all] --protocol.seeds [3,4,5]"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "words"), [("tuned", "--tuning.trials 3"), ("planned", PLANNED)])
+def test_tuning_and_planning_on_noise_find_no_difference(noise, name, words):
+    assert main(["train", "--config", str(_config(noise)), "--name", name, *words.split()]) == 0
+    _no_more_than_chance(noise / "runs" / name / "report")
+
+
+def test_weights_trained_on_test_images_are_refused(noise, error_line):
     """With another split, test images include training images of the start weights, whose labels are memorized."""
     start = next((noise / "runs" / "noise").glob("resnet-*-s0-*/checkpoints/last.ckpt"))
     words = ["--config", str(_config(noise, split=1)), "--name", "started"]
-    assert main(["train", *words, "--models.resnet.weights.run", str(start)]) == 2
-    assert re.search(r"were trained on \d+ of the \d+ images that resnet-n129-s0 is", capsys.readouterr().err)
+    line = error_line("train", *words, "--models.resnet.weights.run", start)
+    assert re.search(r"were trained on \d+ of the \d+ images that resnet-n129-s0 is", line)

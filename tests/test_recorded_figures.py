@@ -33,10 +33,8 @@ def test_a_recorded_figure_is_what_the_code_draws_from_the_record(name):
 @pytest.mark.slow
 def test_a_recorded_sheet_is_drawn_as_the_inspection_draws_it(tmp_path):
     images = inspected.shown()
-    networks = [
-        inspected.looked(inspected.vit(tmp_path), images, "rollout", "relevance"),
-        inspected.looked(inspected.resnet(tmp_path), images, "grad_cam"),
-    ]
+    attends = inspected.looked(inspected.vit(tmp_path), images, "rollout", "relevance")
+    networks = [attends, inspected.looked(inspected.resnet(tmp_path), images, "grad_cam")]
     save_sheet(inspected.inspection(images, *networks), tmp_path / "sheet.npz")
     drawn, expected = sheet(tmp_path / "sheet.npz"), overlay_figure(images, networks)
     assert describe(drawn) == describe(expected)

@@ -61,18 +61,14 @@ def test_recorded_runs_have_the_names_that_their_configs_give_today(table):
     experiment = experiment_from_dict(yaml.safe_load(table.with_name("experiment.yaml").read_text()))
     for result in (result for result in read_result_table(table) if result.recipe):
         known = {name: result.conditions.get(name) for name in ("starts_from", "weights")}
-        settings = experiment.run_settings(
-            *result.coordinates,
-            budget=result.parsed_budget,
-            fingerprint=result.conditions["data"]["fingerprint"],
-            **known,
-        )
+        known["fingerprint"] = result.conditions["data"]["fingerprint"]
+        settings = experiment.run_settings(*result.coordinates, budget=result.parsed_budget, **known)
         assert result.run.endswith(f"-{hash_settings(run_identity(settings))}")
 
 
-def test_every_record_is_quoted():
+def test_every_record_and_four_searches_for_near_duplicates_are_quoted():
     records = {_name(path.parent if path.with_name("predictions.npz").exists() else path) for path in TABLES}
-    assert records <= {record for _, record in QUOTES}
+    assert records <= {record for _, record in QUOTES} and len(DUPLICATES_QUOTED) >= 4
 
 
 @pytest.mark.parametrize(("path", "record"), QUOTES, ids=lambda one: str(one).removeprefix(f"{ROOT}/"))
@@ -80,10 +76,9 @@ def test_a_document_contains_what_report_prints(path, record):
     assert find_difference(dict(BLOCK.findall(path.read_text())).get(record, ""), block_of(record)) is None
 
 
+SEARCHED = {path: path.with_name("README.md") for path in sorted(RESULTS.rglob("near_duplicates.json"))}
 DUPLICATES_QUOTED = [
-    path
-    for path in sorted(RESULTS.rglob("near_duplicates.json"))
-    if path.with_name("README.md").exists() and "near-duplicate" in path.with_name("README.md").read_text().lower()
+    p for p, page in SEARCHED.items() if page.exists() and "near-duplicate" in page.read_text().lower()
 ]
 
 
@@ -92,9 +87,8 @@ def test_a_readme_quotes_the_near_duplicates_of_its_report(path):
     """Either the share of near-duplicates at each size is in a table, or the largest decrease of accuracy is stated."""
     _, results, answers = read_analysis(path.parent)
     assert answers is not None
-    table = duplicates_table(
-        find_near_duplicates(path.parent, results), longest_results(results), answers.correct or {}
-    )
+    found = find_near_duplicates(path.parent, results)
+    table = duplicates_table(found, longest_results(results), answers.correct or {})
     rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
     text = path.with_name("README.md").read_text()
     quoted = dict(re.findall(r"^\| ([\d,]+) \|.*\| (\d+\.\d\d) % \|$", text, re.MULTILINE))
@@ -103,10 +97,6 @@ def test_a_readme_quotes_the_near_duplicates_of_its_report(path):
     assert quoted or most
     assert not quoted or quoted == shares
     assert not most or min(float(row["difference, points"]) for row in rows) == -float(most[1])
-
-
-def test_pages_quote_near_duplicates():
-    assert len(DUPLICATES_QUOTED) >= 4
 
 
 def test_the_readme_of_the_recorded_comparison_matches_its_json():
@@ -124,9 +114,8 @@ def test_the_readme_of_the_recorded_comparison_matches_its_json():
 def test_tables_of_map_scores_over_seeds_match_the_records():
     readme = (RESULTS / "inspect" / "README.md").read_text()
     blocks = re.findall(r"<!-- benchmarks.maps (\S+) -->\n(.*?)\n<!-- end -->", readme, re.DOTALL)
-    assert {place for place, _ in blocks} == {
-        f"results/inspect/{name}/scores.csv" for name in ("cifar10", "ladder", "surface")
-    }
+    names = ("cifar10", "ladder", "surface")
+    assert {place for place, _ in blocks} == {f"results/inspect/{name}/scores.csv" for name in names}
     for place, expected_table in blocks:
         assert expected_table == maps.table_of(maps.over_seeds(RESULTS.parent / place))
 
@@ -140,32 +129,26 @@ def test_the_command_prints_the_answer_of_a_table(capsys):
     assert not (path.parent / "report").exists()
 
 
+HEADER, ROWS = (RESULTS / "cifar10_cpu" / "results.csv").read_text().split("\n", 1)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("", "the table has no runs"),
         ("model\nvit\n", "line 2: run: has to be given"),
         ("a,b\n1,2\n", "line 2: a: there is no such column"),
+        (
+            f"{HEADER}\n{ROWS.replace(',500,0,', ',many,0,', 1)}",
+            "line 2: train_size: expected a whole number, got many",
+        ),
+        (f"{HEADER}\n{ROWS.replace(',500,0,', ',0,0,', 1)}", "line 2: train_size 0 must be at least 1"),
+        (f"{HEADER}\n{ROWS.replace(chr(10), ',' + chr(10), 1)}", "line 2: more cells than there are columns"),
     ],
+    ids=["empty", "missing", "unknown", "text", "zero", "cells"],
 )
 def test_an_invalid_result_table_is_refused(tmp_path, text, message):
-    path = tmp_path / "results.csv"
-    path.write_text(text)
-    with pytest.raises(InputError, match=message):
-        read_result_table(path)
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        (",500,0,", ",many,0,", "line 2: train_size: expected a whole number, got many"),
-        (",500,0,", ",0,0,", "line 2: train_size 0 must be at least 1"),
-        ("\n", ",\n", "line 2: more cells than there are columns"),
-    ],
-)
-def test_an_invalid_row_is_named_with_its_line(tmp_path, old, new, message):
-    header, rows = (RESULTS / "cifar10_cpu" / "results.csv").read_text().split("\n", 1)
-    (tmp_path / "results.csv").write_text(f"{header}\n{rows.replace(old, new, 1)}", encoding="utf-8-sig")
+    (tmp_path / "results.csv").write_text(text, encoding="utf-8-sig")
     with pytest.raises(InputError, match=message):
         read_result_table(tmp_path / "results.csv")
 

@@ -47,9 +47,8 @@ def _make_up(run: Path) -> None:
 def _replace_answers(run: Path, answers: torch.Tensor) -> None:
     """Replace the predictions of a run, and its accuracy accordingly."""
     before, result = Predictions.load(run / "predictions.npz"), read_result(run / "result.json")
-    made_up = Predictions.from_logits(
-        torch.nn.functional.one_hot(answers, 10).float(), before.labels, before.sample_ids
-    )
+    logits = torch.nn.functional.one_hot(answers, 10).float()
+    made_up = Predictions.from_logits(logits, before.labels, before.sample_ids)
     made_up.save(run / "predictions.npz", of=f"{result.weights} {result.test_set}")
     accuracy = float((answers == before.labels).double().mean())
     (run / "result.json").write_text(changed(result, accuracy=accuracy).to_json())

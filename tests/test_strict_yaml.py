@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from vit_vs_cnn.errors import InputError
+from tests.refused import refused
 from vit_vs_cnn.strict_yaml import LARGEST, MAX_LEVELS, check_plain, read_yaml, to_plain
 
 BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
@@ -40,39 +40,25 @@ BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
 )
 def test_impossible_configs_are_refused_quickly_in_one_line(text, message):
     began = time.perf_counter()
-    with pytest.raises(InputError) as caught:
+    with refused("it.yaml", message):
         read_yaml(text, location="it.yaml")
-    assert message in str(caught.value)
-    assert str(caught.value).startswith("it.yaml")
-    assert "\n" not in str(caught.value)
     assert time.perf_counter() - began < 20
 
 
-def test_a_merge_key_is_not_a_repeated_name():
+def test_merge_keys_dates_and_powers_of_ten_are_read():
     assert read_yaml("base: &b {x: 1}\nover: {<<: *b, y: 2}", location="it")["over"] == {"x": 1, "y": 2}
-
-
-def test_a_date_is_a_text_and_a_power_of_ten_a_number():
     values = {"name": "2026-11-22", "lr": 1e-3, "flops": 1.5e13, "version": "1e"}
     assert read_yaml("name: 2026-11-22\nlr: 1e-3\nflops: 1.5e13\nversion: 1e", location="it") == values
 
 
-def test_bounds_of_depth_and_numbers_are_inclusive():
+def test_bounds_are_inclusive_and_python_values_become_plain_values():
     nested = 1
     for _ in range(MAX_LEVELS):
         nested = [nested]
     check_plain({"a": nested[0], "b": LARGEST, "c": -LARGEST, 500: None}, location="it")
-
-
-def test_python_values_become_plain_values():
-    given = {
-        "a": range(3),
-        "b": (np.int64(2), np.float32(0.5)),
-        "c": {"d": Path("photos"), "e": np.arange(2)},
-        "f": None,
-    }
-    plain = to_plain(given)
+    given = {"a": range(3), "b": (np.int64(2), np.float32(0.5)), "c": {"d": Path("photos"), "e": np.arange(2)}}
+    plain = to_plain(given | {"f": None})
     assert plain == {"a": [0, 1, 2], "b": [2, 0.5], "c": {"d": "photos", "e": [0, 1]}, "f": None}
     check_plain(plain, location="it")
-    with pytest.raises(InputError, match="got a complex"):
+    with refused("got a complex"):
         check_plain(to_plain({"a": 1j}), location="it")

@@ -23,14 +23,11 @@ def with_answers(results):
     return results, Answers(np.array([509, 500], dtype=np.int64), {}, correct)
 
 
-def test_the_order_of_results_has_no_effect():
+def test_the_order_of_results_has_no_effect_and_json_has_plain_and_finite_values():
     results, answers = with_answers(seeded(law_table((500, 1000, 2000, 4000), **LAWS)))
     one, again = analyze(results, answers), analyze(results[::-1], answers)
     assert one == again
     assert one.chance == 509 / 1009
-
-
-def test_an_analysis_as_json_has_plain_and_finite_values():
     results, answers = with_answers(seeded(law_table((500, 1000, 2000, 4000), **LAWS), budget="40 steps", macs=5))
     values = json.loads(json.dumps(analyze(results, answers, plan=PLAN).to_dict(), allow_nan=False))
     assert values["comparisons"][0]["conclusion"] in [*Conclusion]

@@ -58,9 +58,8 @@ def test_budget_interacts_with_the_model_where_their_difference_changed(late, is
     results = budget_grid(table)
     results += [changed(r, train_size=2003, run=f"{r.run}-n2003") for r in results]
     found = BudgetResults(results).interactions("resnet", "vit")
-    assert [(one.train_size, one.shorter, one.longer) for one in found] == [
-        (size, "100 steps", "400 steps") for size in (1009, 2003)
-    ]
+    budgets = ("100 steps", "400 steps")
+    assert [(one.train_size, one.shorter, one.longer) for one in found] == [(n, *budgets) for n in (1009, 2003)]
     for one in found:
         assert one.change.value == pytest.approx(0.6 - late, abs=0.003)
         assert (one.adjusted_p_value < 0.05) == is_found
@@ -80,27 +79,22 @@ def test_between_two_budgets_scores_are_interpolated_by_the_logarithm_of_the_cos
     table = {("resnet", 100): 0.5, ("resnet", 900): 0.7, ("vit", 900): 0.6}
     results, correct = with_predictions(budget_grid(table, macs={"resnet": 3, "vit": 1}))
     one = at_equal_cost(results, correct)
-    rows = {
-        name: np.stack([correct[f"{name}-{s}"] for s in range(5)]) for name in ("resnet-100", "resnet-900", "vit-900")
-    }
+    names = "resnet-100", "resnet-900", "vit-900"
+    rows = {name: np.stack([correct[f"{name}-{s}"] for s in range(5)]) for name in names}
     share = np.log(3) / np.log(9)  # 300 steps
     mixed = (1 - share) * rows["resnet-100"] + share * rows["resnet-900"]
     assert one.difference is not None
-    expected = difference_over_seeds(
-        SeedScores.from_correct(mixed), SeedScores.from_correct(rows["vit-900"])
-    ).interval()
+    sides = (SeedScores.from_correct(side) for side in (mixed, rows["vit-900"]))
+    expected = difference_over_seeds(*sides).interval()
     assert vars(one.difference) == pytest.approx(vars(expected))
 
 
-def test_two_budgets_of_equal_cost_do_not_divide_by_zero():
+def test_two_budgets_of_equal_cost_do_not_divide_by_zero_and_without_shorter_runs_the_difference_is_unknown():
     table = {("resnet", 100): 0.5, ("resnet", 400): 0.5, ("resnet", 900): 0.7, ("vit", 900): 0.6}
     results = budget_grid(table, macs={"resnet": 9, "vit": 1})
     results = [changed(r, images_processed=100) if r.cost.steps == 400 else r for r in results]
     difference = at_equal_cost(results).difference
     assert difference is not None and difference.value == pytest.approx(-0.1, abs=0.005)
-
-
-def test_without_shorter_runs_the_difference_is_unknown_and_nearly_equal_compute_is_not_listed():
     table = {("resnet", 400): 0.7, ("vit", 400): 0.6}
     assert at_equal_cost(budget_grid(table, macs=MACS)).difference is None
     assert BudgetResults(budget_grid(table, macs={"resnet": 124, "vit": 100})).equal_cost("resnet", "vit") == []

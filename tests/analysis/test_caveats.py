@@ -1,5 +1,6 @@
 """Unfair or weak comparisons have caveats, and some allow no conclusion."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -46,28 +47,18 @@ def test_fair_comparison_has_no_caveat():
 @pytest.mark.parametrize(
     ("change", "kind", "text", "forbids"),
     [
-        (
-            {"trials": 12},
-            "UNEQUAL_RECIPE_CARE",
-            "With 7, 11 images the recipes were chosen with unequal care (a one trial; b best of 12 trials)",
-            True,
-        ),
+        ({"trials": 12}, "UNEQUAL_RECIPE_CARE", "7, 11 images .*(a one trial; b best of 12 trials)", True),
         ({"planned_steps": 50}, "STOPPED_EARLY", "6 of 12 runs stopped before their budget ended (b ", True),
         ({"recipe": {"augmentation": {"flip": False}}}, "DIFFERENT_AUGMENTATION", "Augmentation differs", False),
         ({"macs": 400_012}, "UNEQUAL_COMPUTE", "b uses 4 times the compute of a (0.40M vs 0.10M mult", False),
-        (
-            {"scored_images_in_start": 5},
-            "START_TRAINED_ON_TEST_IMAGES",
-            "trained on test images (b: 5), which the ",
-            False,
-        ),
+        ({"scored_images_in_start": 5}, "START_TRAINED_ON_TEST_IMAGES", "trained on test images (b: 5)", False),
         ({"start_history_known": False}, "START_IMAGES_UNKNOWN", "of the weights that b started from are not ", False),
     ],
 )
 def test_every_unfair_difference_between_models_has_a_caveat(change, kind, text, forbids):
     results = both(**change)
     (caveat,) = caveats(results)
-    assert caveat.kind is CaveatKind[kind] and text in caveat.text
+    assert caveat.kind is CaveatKind[kind] and all(part in caveat.text for part in text.split(".*"))
     found = blocking(results)
     assert (found and found.kind) == (caveat.kind if forbids else None)
 
@@ -90,43 +81,34 @@ def test_caveats_of_a_whole_experiment_are_listed_and_some_forbid_conclusions():
 
 
 @pytest.mark.parametrize(
-    ("ours", "theirs", "text"),
+    ("ours", "theirs", "facts"),
     [
-        (
-            (0.9, 0.5, 0.4, 0.3),
-            (0.8, 0.75, 0.7, 0.6),
-            "a - b is +10.0 points with the best of 4 recipes each, and -27.5 points with recipes of median accuracy "
-            "(standard error 2.5). The order of the models depends on the recipe.",
-        ),
+        ((0.9, 0.5, 0.4, 0.3), (0.8, 0.75, 0.7, 0.6), "+10.0 points|4 recipes|-27.5 points|2.5|depends on the recipe."),
         ((0.5, 0.4, 0.3, 0.2), (0.49, 0.41, 0.31, 0.2), "The order of the models is the same."),
         ((0.5, 0.4, 0.3), (0.9, 0.8, 0.7), None),
         (None, None, None),
     ],
     ids=["reversed", "within the noise", "too few trials", "not recorded"],
 )
-def test_the_order_with_median_recipes_is_compared_with_that_of_the_best(ours, theirs, text):
+def test_the_order_with_median_recipes_is_compared_with_that_of_the_best(ours, theirs, facts):
     trials = {"a": ours, "b": theirs}
     search = {"trials": len(ours or "four"), "trial_images": 400}
     results = [changed(r, **search, trial_accuracies=trials[r.model]) for r in both()]
     found = [one for one in caveats(results) if one.kind is CaveatKind.RECIPE_SENSITIVITY]
-    assert (text is None and not found) or found[0].text.endswith(text)
-    assert all((one.severity is CaveatSeverity.WEAKENS) == ("depends" in one.text) for one in found)
+    assert len(found) == (facts is not None)
+    for one in found:
+        assert re.search(".*".join(map(re.escape, facts.split("|"))), one.text)
+        assert (one.severity is CaveatSeverity.WEAKENS) == ("depends" in one.text)
 
 
-def test_sizes_with_few_seeds_are_named():
-    (found,) = caveats([r for r in both() if (r.train_size, r.seed) != (7, 2)])
-    assert found.text.startswith("There are fewer than 3 seeds with 7 images: no conclusion.")
-
-
-def test_failed_runs_are_counted():
+def test_sizes_with_few_seeds_and_failed_runs_are_named():
+    (few,) = caveats([r for r in both() if (r.train_size, r.seed) != (7, 2)])
+    assert few.text.startswith("There are fewer than 3 seeds with 7 images: no conclusion.")
     results = both()
     results[1] = changed(results[1], accuracy=0.1)
-    (found,) = caveats(results, chance=0.1)
-    assert found == Caveat(
-        CaveatKind.UNSTABLE_TRAINING,
-        CaveatSeverity.WEAKENS,
-        "In 1 of 6 runs a is not clearly better than always predicting the most frequent class (7 images seed 1).",
-    )
+    (failed,) = caveats(results, chance=0.1)
+    assert (failed.kind, failed.severity) == (CaveatKind.UNSTABLE_TRAINING, CaveatSeverity.WEAKENS)
+    assert failed.text.startswith("In 1 of 6 runs a ") and failed.text.endswith("(7 images seed 1).")
 
 
 def test_few_epochs_concern_models_from_scratch_with_the_most_images():
@@ -161,6 +143,8 @@ def test_worst_caveat_is_first_also_where_one_is_added():
     severities = [one.severity for one in caveats(results)]
     assert severities == sorted(severities, reverse=True) and len({*severities}) == 3
     analysis = analyze(results)
+    with pytest.raises(InputError, match="some are scored on test images, others on validation images"):
+        analyze(both(scored_on="validation"))
     added = analysis.with_caveat(Caveat(CaveatKind.PREDICTIONS_UNREADABLE, "X.", CaveatSeverity.INVALIDATES))
     assert added.warnings()[0] == "X."
     assert sum(caveat.severity >= CaveatSeverity.BLOCKS for caveat in added.caveats) == 2
@@ -174,17 +158,9 @@ def test_largest_failure_rate_compatible_with_no_failure_is_the_binomial_bound()
 def test_equal_steps_at_all_sizes_do_not_separate_images_from_epochs():
     results = [changed(r, steps=400, images_processed=4000, training_images=r.train_size) for r in both()]
     (found,) = caveats(results)
-    assert found.text == (
-        "All sizes have the same steps (571 epochs with 7 images, 364 with 11): a curve that flattens may need more "
-        "steps, not more images."
-    )
+    assert "the same steps (571 epochs with 7 images, 364 with 11)" in found.text
     assert caveats([r for r in results if r.train_size == 11]) == []
     probes = [changed(r, start_kind="linear probe", steps=r.train_size, run=f"probe-{r.run}") for r in results]
     assert caveats(probes) == []
     probes = [changed(r, model=f"probe_{r.model}") for r in probes]
     assert caveats([*results, *probes]) == [found]
-
-
-def test_test_and_validation_scores_are_not_mixed():
-    with pytest.raises(InputError, match="some are scored on test images, others on validation images"):
-        analyze(both(scored_on="validation"))

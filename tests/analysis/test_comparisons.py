@@ -45,9 +45,8 @@ def test_seed_variance_is_pooled_over_sizes():
     for one in compare_all(measured):
         variance = pool_seed_variance(differences, one.train_size)
         assert variance is not None
-        assert one.distribution.seed_parts == (
-            (pytest.approx(np.sqrt(variance.variance / 3)), variance.degrees_of_freedom),
-        )
+        scale = np.sqrt(variance.variance / 3)
+        assert one.distribution.seed_parts == ((pytest.approx(scale), variance.degrees_of_freedom),)
     assert {one.distribution.seed_parts[0][1] for one in compare_all(measured)} == {4, 2 + 0.15 * 2}
 
 

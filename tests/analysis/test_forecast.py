@@ -39,18 +39,14 @@ def test_interval_contains_the_truth_in_most_of_100_simulations():
     assert np.median([one.high - one.low for one in found]) < 0.1
 
 
-def test_curve_that_leaves_its_power_law_has_a_wider_interval():
+def test_intervals_include_the_largest_measured_size_and_are_wider_for_curves_that_leave_their_law():
     """Without the largest size the law would have continued to rise."""
     exact = law_table(SIZES, a=(0.5, 0.3, 0.0))["a"]
     flat = exact | {8000: exact[4000]}
-    widths = [
-        one.high - one.value for one in (extrapolate(points(table, 1e-4), 16_000).accuracy for table in (exact, flat))
-    ]
+    found = [extrapolate(points(table, 1e-4), 16_000).accuracy for table in (exact, flat)]
+    widths = [one.high - one.value for one in found]
     assert widths[1] > 0.9 * (exact[8000] - exact[4000]) > 10 * widths[0]
-
-
-def test_interval_includes_the_accuracy_at_the_largest_measured_size():
-    """The accuracy may not rise any more, even if the measured accuracies follow the law exactly."""
+    # The accuracy may not rise any more, even if the measured accuracies follow the law exactly.
     table = law_table(SIZES, a=(0.5, 0.3, 0.0))["a"]
     found = extrapolate(points(table, 1e-5), 16_000).accuracy
     assert found.low == pytest.approx(table[8000], abs=1e-6)

@@ -30,7 +30,7 @@ def test_accuracies_and_predictions_are_found_by_model_size_and_seed():
     assert measured.shared_seeds(13, "a", "b") == []
 
 
-def test_points_have_the_mean_interval_and_failures_of_their_seeds():
+def test_failed_runs_are_left_out_of_differences_and_listed_with_points():
     results = seeded({"a": {7: 0.5, 11: 0.6}, "b": {7: 0.4}}, spread=0.01)
     results[0] = changed(results[0], accuracy=0.1)
     measured = measure(results, chance=0.1)
@@ -39,9 +39,6 @@ def test_points_have_the_mean_interval_and_failures_of_their_seeds():
     assert points["a", 7].by_seed == tuple(r.accuracy for r in results[:3])
     assert points["a", 11].accuracy == accuracy_interval(measured.scores("a", 11, [0, 1, 2]))
     assert [measured.failed_seeds("a", size) for size in (7, 11)] == [[0], []]
-
-
-def test_paired_differences_leave_failed_runs_out():
     results = seeded({"a": {7: 0.5}, "b": {7: 0.4}}, seeds=4)
     results[5] = changed(results[5], accuracy=0.1)
     found = measure(results, chance=0.1).differences("a", "b", [0, 1, 2])
@@ -89,10 +86,8 @@ def test_seeds_on_different_folds_may_have_different_test_images():
 
 def test_the_variance_of_folds_at_each_size_is_that_of_its_own_training_images():
     accuracies = (0.5, 0.75, 0.625)
-    results = [
-        changed(r, fold=r.seed, accuracy=accuracies[r.seed])
-        for r in seeded({"a": {37: 0.5, 148: 0.5}, "b": {37: 0.5, 148: 0.5}}, images=16)
-    ]
+    results = seeded({name: {37: 0.5, 148: 0.5} for name in "ab"}, images=16)
+    results = [changed(r, fold=r.seed, accuracy=accuracies[r.seed]) for r in results]
     b = [changed(r, accuracy=0.25) if r.model == "b" else r for r in results]
     measured = measure(b)
     scores = SeedScores(np.array(accuracies), np.full(3, 16))

@@ -25,16 +25,16 @@ def classes(majority: int, others: int) -> Answers:
     return Answers(np.array([majority, others], dtype=np.int64), {})
 
 
-def test_significantly_better_model_is_recommended():
+def test_significantly_better_or_single_model_at_the_largest_size_is_recommended():
     found = advice(seeded(BETTER, seeds=5, images=10_000))
     assert (found.kind, found.best, found.rival) == (RecommendationKind.TRAIN, "resnet", "vit")
     assert found.comparison is not None and found.comparison.train_size == 4000
     assert (found.seeds_needed, found.images_needed) == (None, None)
-
-
-def test_without_any_comparison_the_best_model_at_the_largest_size_is_named():
     found = advice(seeded({"resnet": {7: 0.9, 11: 0.5}, "vit": {13: 0.6}}))
     assert (found.kind, found.best, found.rival) == (RecommendationKind.ONE_MODEL, "vit", None)
+    found = advice(seeded({"vit": {500: 0.5, 900: 0.6}, "resnet": {500: 0.7}}))
+    assert (found.best, found.rival) == ("resnet", "vit")
+    assert found.comparison is not None and found.comparison.train_size == 500
 
 
 @pytest.mark.parametrize(
@@ -71,12 +71,16 @@ def test_models_that_learned_nothing_are_not_recommended(accuracies, chance, kin
     assert advice(seeded(table, seeds=4, images=1000), answers=classes(*chance)).kind is kind
 
 
-def test_best_model_is_compared_with_the_best_one_that_has_another_network():
+def test_best_model_is_compared_with_the_best_one_of_another_network_that_the_plan_compares():
     """The second best has the same network and another start."""
     table = {"vit": {7: 0.6}, "vit_tuned": {7: 0.8}, "resnet": {7: 0.5}}
     networks = {"vit": "v", "vit_tuned": "v", "resnet": "r"}
     found = advice([changed(r, architecture_hash=networks[r.model]) for r in seeded(table)])
     assert (found.best, found.rival) == ("vit_tuned", "resnet")
+    table = {"a": {7: 0.5, 11: 0.6}, "b": {7: 0.4, 11: 0.5}, "c": {7: 0.1, 11: 0.2}}
+    plan = replace(PLAN, models=("a", "b", "c"), pair=("b", "c"), pairs=(("b", "c"),))
+    found = advice(seeded(table), plan=plan)
+    assert (found.best, found.rival) == ("b", "c")
 
 
 def test_models_of_one_start_are_compared_and_the_best_of_every_other_start_is_named():
@@ -86,16 +90,3 @@ def test_models_of_one_start_are_compared_and_the_best_of_every_other_start_is_n
     found = advice([changed(r, architecture_hash=r.model) for r in [*probes, *scratch]])
     assert (found.best, found.rival, found.others) == ("cnn_probe", "vit_probe", ("cnn",))
     assert advice(scratch).others == ()
-
-
-def test_pair_is_compared_at_the_largest_size_that_both_have():
-    found = advice(seeded({"vit": {500: 0.5, 900: 0.6}, "resnet": {500: 0.7}}))
-    assert (found.best, found.rival) == ("resnet", "vit")
-    assert found.comparison is not None and found.comparison.train_size == 500
-
-
-def test_models_that_the_plan_does_not_compare_are_not_recommended_over_each_other():
-    table = {"a": {7: 0.5, 11: 0.6}, "b": {7: 0.4, 11: 0.5}, "c": {7: 0.1, 11: 0.2}}
-    plan = replace(PLAN, models=("a", "b", "c"), pair=("b", "c"), pairs=(("b", "c"),))
-    found = advice(seeded(table), plan=plan)
-    assert (found.best, found.rival) == ("b", "c")

@@ -31,7 +31,6 @@ with torch.no_grad():
     ids=["dense window", "tiled window", "linear"],
 )
 def test_a_compiled_model_is_one_graph_and_trains(settings):
-    done = subprocess.run(
-        [sys.executable, "-c", TRAIN_COMPILED, repr(settings)], capture_output=True, text=True, check=False
-    )
+    command = [sys.executable, "-c", TRAIN_COMPILED, repr(settings)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]

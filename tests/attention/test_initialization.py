@@ -25,10 +25,8 @@ def product(first, second):
 
 def head_products(layer):
     """``W_Q^h (W_K^h)^T`` of every head."""
-    queries, keys = (
-        projection.weight.detach().unflatten(0, (layer.num_heads, layer.head_dim))
-        for projection in (layer.query_projection, layer.key_projection)
-    )
+    weights = (projection.weight.detach() for projection in (layer.query_projection, layer.key_projection))
+    queries, keys = (weight.unflatten(0, (layer.num_heads, layer.head_dim)) for weight in weights)
     return queries.mT @ keys
 
 

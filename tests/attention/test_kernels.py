@@ -38,34 +38,26 @@ def test_prediction_is_the_mean_weighted_by_the_kernel(kernel):
     np.testing.assert_allclose(regression.predict(queries), weights @ values.numpy(), rtol=0, atol=1e-12)
 
 
-def test_gaussian_regression_is_dot_product_attention_with_a_bias_by_key_norms():
+def assert_dot_product_attention(regression, queries, **options):
+    tensors = (tensor[None, None] for tensor in (queries, regression.keys, regression.values))
+    output, weights = scaled_dot_product_attention(*tensors, **options, return_weights=True)
+    torch.testing.assert_close(regression.attention_weights(queries), weights[0, 0], rtol=0, atol=1e-12)
+    torch.testing.assert_close(regression.predict(queries), output[0, 0], rtol=0, atol=1e-12)
+
+
+def test_gaussian_and_exponential_regression_are_dot_product_attention():
     queries, keys, values = pairs()
     regression = KernelRegression("gaussian", 0.7).fit(keys, values)
     square = regression.bandwidth.item() ** 2
-    output, weights = scaled_dot_product_attention(
-        queries[None, None],
-        keys[None, None],
-        values[None, None],
-        scale=1 / square,
-        bias=(-keys.square().sum(-1) / (2 * square))[None],
-        return_weights=True,
-    )
-    torch.testing.assert_close(regression.attention_weights(queries), weights[0, 0], rtol=0, atol=1e-12)
-    torch.testing.assert_close(regression.predict(queries), output[0, 0], rtol=0, atol=1e-12)
+    bias = -keys.square().sum(-1) / (2 * square)  # by the norms of the keys
+    assert_dot_product_attention(regression, queries, scale=1 / square, bias=bias[None])
     scores = -torch.cdist(queries, keys).square() / (2 * square)
-    torch.testing.assert_close(masked_softmax(scores, None), weights[0, 0], rtol=0, atol=1e-12)
-
-
-def test_exponential_regression_is_scaled_dot_product_attention():
-    queries, keys, values = pairs()
+    weights = regression.attention_weights(queries)
+    torch.testing.assert_close(masked_softmax(scores, None), weights, rtol=0, atol=1e-12)
     regression = KernelRegression("exponential", DIM**0.25).double().fit(keys, values)
     with torch.no_grad():
         regression.log_bandwidth.fill_(torch.tensor(DIM**0.25, dtype=torch.float64).log())
-    output, weights = scaled_dot_product_attention(
-        queries[None, None], keys[None, None], values[None, None], return_weights=True
-    )
-    torch.testing.assert_close(regression.attention_weights(queries), weights[0, 0], rtol=0, atol=1e-12)
-    torch.testing.assert_close(regression.predict(queries), output[0, 0], rtol=0, atol=1e-12)
+    assert_dot_product_attention(regression, queries)
 
 
 @pytest.mark.parametrize("kernel", ["box", "triangle", "epanechnikov"])

@@ -18,9 +18,8 @@ KEY_DIM, VALUE_DIM = 13, 17
 def ours_and_torchs(key_dim=None, value_dim=None, bias=True):
     """The two implementations with the same weights."""
     ours = MultiHeadAttention(DIM, HEADS, key_dim=key_dim, value_dim=value_dim, bias=bias).double()
-    theirs = nn.MultiheadAttention(
-        DIM, HEADS, bias=bias, kdim=key_dim, vdim=value_dim, batch_first=True, dtype=torch.float64
-    )
+    sizes = {"kdim": key_dim, "vdim": value_dim}
+    theirs = nn.MultiheadAttention(DIM, HEADS, bias=bias, **sizes, batch_first=True, dtype=torch.float64)
     projections = [ours.query_projection, ours.key_projection, ours.value_projection]
     with torch.no_grad():
         for parameter in ours.parameters():
@@ -53,9 +52,8 @@ def compare(ours, theirs, inputs, mask=None, torch_mask=None):
     names, weight = ("query", "key", "value"), theirs.in_proj_weight
     pairs = [*zip(*of_inputs, strict=True)]
     pairs += [(ours.output_projection.weight.grad, theirs.out_proj.weight.grad)]
-    parts = (
-        [getattr(theirs, f"{name[0]}_proj_weight").grad for name in names] if weight is None else weight.grad.chunk(3)
-    )
+    separate = [f"{name[0]}_proj_weight" for name in names]
+    parts = [getattr(theirs, name).grad for name in separate] if weight is None else weight.grad.chunk(3)
     pairs += [(getattr(ours, f"{name}_projection").weight.grad, part) for name, part in zip(names, parts, strict=True)]
     if theirs.in_proj_bias is not None:
         biases = [getattr(ours, f"{name}_projection").bias.grad for name in names]
@@ -165,23 +163,20 @@ def test_an_exponential_kernel_as_inner_attention_is_dot_product_attention():
 
 
 def test_dropout_acts_in_training_only():
-    attention = MultiHeadAttention(DIM, HEADS, dropout=0.5).double()
-    inputs = tokens(QUERIES, DIM)
+    attention, inputs = MultiHeadAttention(DIM, HEADS, dropout=0.5).double(), tokens(QUERIES, DIM)
     assert not torch.equal(attention(inputs), attention(inputs))
     attention.eval()
     assert torch.equal(attention(inputs), attention(inputs))
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("name", "value", "reason"),
     [
-        ({"num_heads": 4}, "num_heads must divide embed_dim, but num_heads=4 and embed_dim=33"),
-        ({"num_heads": 0}, "num_heads must be a whole number and at least 1, but is 0"),
-        ({"num_heads": 3, "dropout": 1.0}, r"dropout must be in \[0, 1\), but is 1.0"),
-        ({"num_heads": 3, "dropout": -0.1}, r"dropout must be in \[0, 1\), but is -0.1"),
-        ({"num_heads": 3, "key_dim": -1}, "key_dim must be a whole number and at least 1, but is -1"),
+        ("num_heads", 4, "num_heads must divide embed_dim, but num_heads=4 and embed_dim=33"),
+        *(("dropout", value, rf"dropout must be in \[0, 1\), but is {value}") for value in (1.0, -0.1)),
+        *((name, -1, f"{name} must be a whole number and at least 1, but is -1") for name in ("num_heads", "key_dim")),
     ],
 )
-def test_invalid_arguments_are_named_with_the_reason(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        MultiHeadAttention(DIM, **arguments)
+def test_invalid_arguments_are_named_with_the_reason(name, value, reason):
+    with pytest.raises(ValueError, match=reason):
+        MultiHeadAttention(DIM, **{"num_heads": 3, name: value})

@@ -55,11 +55,9 @@ def test_dot_product_and_exponential_kernel_are_scaled_dot_product_attention(sco
 def test_attention_with_a_kernel_score_is_kernel_regression(kernel):
     queries, keys, values = tensors()
     output = ScoredAttention(KernelScore(kernel, 4.0))(queries, keys, values)
-    for image in range(BATCH):
-        for head in range(HEADS):
-            regression = KernelRegression(kernel, 4.0).fit(keys[image, head], values[image, head])
-            expected = regression.predict(queries[image, head])
-            torch.testing.assert_close(output[image, head], expected, rtol=0, atol=1e-12)
+    for place in np.ndindex(BATCH, HEADS):
+        regression = KernelRegression(kernel, 4.0).fit(keys[place], values[place])
+        torch.testing.assert_close(output[place], regression.predict(queries[place]), rtol=0, atol=1e-12)
 
 
 def test_additive_score_is_a_tanh_network_of_every_query_and_key():
@@ -85,18 +83,13 @@ def test_fully_masked_rows_are_zero_with_finite_gradients(name):
     assert all(gradient is None or gradient.isfinite().all() for gradient in gradients)
 
 
-def test_scores_of_minus_infinity_act_as_a_mask():
+def test_scores_of_minus_infinity_act_as_a_mask_and_dropout_does_not_change_the_returned_weights():
     _, _, values = tensors()
     scores = torch.randn(BATCH, HEADS, QUERIES, KEYS, dtype=torch.float64)
     mask = random_mask()
     expected, _ = attention_from_scores(scores, values, mask=mask)
     output, _ = attention_from_scores(scores.masked_fill(~mask, -torch.inf), values)
     torch.testing.assert_close(output, expected, rtol=0, atol=1e-12)
-
-
-def test_dropout_does_not_change_the_returned_weights():
-    _, _, values = tensors()
-    scores = torch.randn(BATCH, HEADS, QUERIES, KEYS, dtype=torch.float64)
     output, weights = attention_from_scores(scores, values, dropout=0.5)
     assert not torch.allclose(output, weights @ values)
     torch.testing.assert_close(weights.sum(-1), torch.ones(BATCH, HEADS, QUERIES, dtype=torch.float64))

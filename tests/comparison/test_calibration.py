@@ -34,36 +34,26 @@ def test_reported_ece_equals_netcal_with_bins_of_equal_mass(count):
     assert calibration_scores(logits, labels).ece == pytest.approx(float(theirs), abs=1e-6)
 
 
-def test_fewer_images_than_bins_leave_no_empty_bins():
-    logits, labels = _random(count=11)
-    confidence, predicted = logits.softmax(1).max(1)
-    assert reliability(confidence, predicted.eq(labels))[2] == [1] * 11
-
-
-def test_temperature_equals_scipys_minimizer():
+def test_temperature_equals_scipys_minimizer_and_is_finite_if_all_images_are_right_or_wrong():
     logits, labels = _random(sharp=3.0)
-    found = optimize.minimize_scalar(
-        lambda t: float(F.cross_entropy(logits / t, labels)),
-        bounds=(0.1, 20),
-        method="bounded",
-        options={"xatol": 1e-9},
-    )
+    options = {"bounds": (0.1, 20), "method": "bounded", "options": {"xatol": 1e-9}}
+    found = optimize.minimize_scalar(lambda t: float(F.cross_entropy(logits / t, labels)), **options)
     assert fit_temperature(logits, labels) == pytest.approx(found.x, rel=1e-5)
-
-
-def test_temperature_is_finite_if_all_images_are_right_or_wrong():
     logits = torch.eye(5).double()
     assert fit_temperature(logits, torch.arange(5)) == pytest.approx(1e-3)
     assert fit_temperature(logits, (torch.arange(5) + 1) % 5) == pytest.approx(1e3)
 
 
-def test_calibration_error_with_ties_equals_a_hand_calculation():
+def test_calibration_error_with_ties_equals_a_hand_calculation_and_no_bin_is_empty():
     """Confidences 0.5 (four times), 0.7, 0.8, 0.9 in bins of ranks 0-2, 3-4, 5-6. Ties share a bin, here the first."""
     confidence = torch.tensor([0.9, 0.5, 0.7, 0.5, 0.8, 0.5, 0.5], dtype=torch.float64)
     assert equal_mass_bins(confidence, 3).tolist() == [2, 0, 1, 0, 2, 0, 0]
     is_correct = torch.tensor([True, True, False, False, True, False, False])  # 0.9, one 0.5 and 0.8
     by_hand = (4 * abs(0.25 - 0.5) + 1 * abs(0 - 0.7) + 2 * abs(1 - 0.85)) / 7
     assert calibration_error(confidence, is_correct, bins=3) == pytest.approx(by_hand)
+    logits, labels = _random(count=11)
+    confidence, predicted = logits.softmax(1).max(1)
+    assert reliability(confidence, predicted.eq(labels))[2] == [1] * 11
 
 
 def test_logits_are_divided_by_the_temperature():

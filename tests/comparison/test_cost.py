@@ -27,9 +27,8 @@ def test_peak_memory_is_measured_on_a_gpu_and_unknown_on_a_cpu():
 
 def test_cost_has_parameters_macs_latency_and_throughput_of_every_network(tmp_path, monkeypatch):
     monkeypatch.setattr(cost, "peak_bytes", lambda network, images: images.shape)
-    networks = {
-        name: entry(tmp_path, seed=seed, path=tmp_path / f"{name}.ckpt").trained for seed, name in enumerate("ab")
-    }
+    entries = {name: entry(tmp_path, seed=n, path=tmp_path / f"{name}.ckpt") for n, name in enumerate("ab")}
+    networks = {name: one.trained for name, one in entries.items()}
     messages = []
     costs = measure_cost(networks, rounds=5, batch_sizes=(1, 4), batch_rounds=2, report_progress=messages.append)
     one = costs.loc["a"]

@@ -39,9 +39,18 @@ def test_the_unbiased_estimate_is_the_sum_over_four_different_images():
     assert float(unbiased_hsic(k[None], l[None])) == pytest.approx(fmean(terms), rel=1e-10)
 
 
-def test_too_few_images_for_the_similarity_are_refused(tmp_path):
+def test_too_few_images_are_refused_and_a_network_without_known_layers_is_left_out(tmp_path):
     with pytest.raises(InputError, match="similarity: needs at least 4 test images, and there are 3 "):
         compare_entries([entry(tmp_path, "one", test=synthetic_images(3))])
+
+    class Opaque(nn.Module):
+        def forward(self, images):
+            return images.mean((2, 3)) @ torch.ones(3, 7)
+
+    opaque = Opaque()
+    opaque.weights = nn.ParameterList([torch.zeros(3)])
+    networks = {"a": entry(tmp_path), "opaque": entry(tmp_path, network=opaque)}
+    assert [*compare_similarity(networks, synthetic_images(20))[0]] == [("a", "a")]
 
 
 def test_cka_is_invariant_to_rotation_scale_and_shift():
@@ -53,28 +62,22 @@ def test_cka_is_invariant_to_rotation_scale_and_shift():
     assert _cka(3.7 * features @ rotation + 5, mixed) == pytest.approx(expected, abs=1e-9)
 
 
-def test_one_batch_is_the_full_estimate_and_many_come_close():
+def test_one_batch_is_the_full_estimate_and_many_come_close(tmp_path):
     first = _features(1000, 11, 0)
     second = first[:, :5] + 0.7 * _features(1000, 5, 1)
     k, l = gram_matrix(first)[None], gram_matrix(second)[None]  # noqa: E741
     full = float(unbiased_hsic(k, l) / (unbiased_hsic(k, k) * unbiased_hsic(l, l)).sqrt())
     assert _cka(first, second) == pytest.approx(full, abs=1e-12)
     assert _cka(first, second, batch=50) == pytest.approx(full, abs=0.02)
+    for count, counted in ((130, 128), (132, 132)):  # a last batch that is too small is left out
+        assert compare_similarity({"a": entry(tmp_path)}, synthetic_images(count))[1] == counted
 
 
-@pytest.mark.parametrize(
-    ("name", "some", "count"),
-    [
-        ("vit_nano", "encoder.blocks.3", 8),
-        ("resnet8", "stages.2.0", 5),
-        ("timm/resnet10t", "layer3.0", 7),
-        ("timm/convnext_atto", "stages.3.blocks.1", 17),
-    ],
-)
-def test_layer_names_are_the_blocks_of_transformers_and_cnns(name, some, count):
-    names = layer_names(create_model(name, num_classes=7, image_size=32))
-    assert some in names
-    assert len(names) == count
+def test_layer_names_are_the_blocks_of_transformers_and_cnns():
+    blocks = {"vit_nano": ("encoder.blocks.3", 8), "resnet8": ("stages.2.0", 5), "timm/resnet10t": ("layer3.0", 7)}
+    for name, (block, count) in (blocks | {"timm/convnext_atto": ("stages.3.blocks.1", 17)}).items():
+        names = layer_names(create_model(name, num_classes=7, image_size=32))
+        assert block in names and len(names) == count
 
 
 def test_features_are_outputs_of_the_layers_and_hooks_are_removed():
@@ -94,24 +97,6 @@ def test_a_network_is_more_like_itself_than_like_another(tmp_path):
     assert similarity["a", "a"].to_numpy().diagonal() == pytest.approx(1)
     assert similarity["a", "b"].to_numpy().max() < 0.999
     assert list(similarity["a", "b"].index) == ["first", "second", "head"]
-
-
-def test_images_of_a_last_batch_that_is_too_small_are_not_counted(tmp_path):
-    assert compare_similarity({"a": entry(tmp_path)}, synthetic_images(130))[1] == 128
-    assert compare_similarity({"a": entry(tmp_path)}, synthetic_images(132))[1] == 132
-
-
-def test_a_network_without_known_layers_is_left_out(tmp_path):
-    class Opaque(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.weights = nn.ParameterList([nn.Parameter(torch.zeros(3))])
-
-        def forward(self, images):
-            return images.mean((2, 3)) @ torch.ones(3, 7)
-
-    networks = {"a": entry(tmp_path), "opaque": entry(tmp_path, network=Opaque())}
-    assert [*compare_similarity(networks, synthetic_images(20))[0]] == [("a", "a")]
 
 
 def test_cka_of_a_layer_that_varies_only_by_rounding_is_zero():

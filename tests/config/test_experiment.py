@@ -8,6 +8,7 @@ import yaml
 from jsonschema import Draft202012Validator
 
 from tests.experiments.tiny import tiny_config
+from tests.refused import refused
 from vit_vs_cnn import cli
 from vit_vs_cnn.api import load_experiment
 from vit_vs_cnn.commands import COMMANDS
@@ -24,6 +25,8 @@ from vit_vs_cnn.networks.build import build_network
 from vit_vs_cnn.training.optimization import Optimizer
 
 CONFIGS = sorted((Path(__file__).parents[2] / "configs").glob("*.yaml"))
+ACCUMULATION = {"class_path": "GradientAccumulationScheduler", "init_args": {"scheduling": {0: 2}}}
+TIMER = {"class_path": "tests.workers.killer.CustomTimer", "init_args": {"duration": "00:00:00:01"}}
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
@@ -43,12 +46,7 @@ def test_every_config_of_the_project_is_valid(path):
         ("models.vit.model", {"name": "x"}, "models.vit.model: write name and options of a model directly in"),
         ("contenders.vit", {}, "contenders: this setting is called models now"),
         ("models", {"a/b": {}}, "models.a/b: expected a model's name of letters, digits, _ and -"),
-        (
-            "data.source",
-            "imagenet",
-            "data.source: expected one of synthetic, cifar10, cifar100, folder, table, given or a mapping, "
-            "got imagenet",
-        ),
+        ("data.source", "imagenet", "cifar100, folder, table, given or a mapping, got imagenet"),
         ("data.validation_fraction", 1.5, "validation_fraction 1.5 must be"),
         ("protocol.train_sizes", ["most"], "protocol.train_sizes: expected a whole number or all, got most"),
         ("protocol.seeds", [2, 1, 2], "protocol: seeds must not name a value twice, got 2 again"),
@@ -60,17 +58,8 @@ def test_every_config_of_the_project_is_valid(path):
         ("protocol.batch_size", 0, "batch_size 0 must be from 1 to"),
         ("trainer.precision", "float8", "trainer.precision: expected"),
         ("trainer.max_steps", 3, "trainer.max_steps cannot be set: set protocol.budget instead"),
-        (
-            "trainer.callbacks",
-            [{"class_path": "GradientAccumulationScheduler", "init_args": {"scheduling": {0: 2}}}],
-            "trainer.callbacks: lightning.pytorch.callbacks.GradientAccumulationScheduler is not allowed: it changes "
-            "the number of optimizer steps; set trainer.accumulate_grad_batches",
-        ),
-        (
-            "execution.passive_callbacks",
-            [{"class_path": "tests.workers.killer.CustomTimer", "init_args": {"duration": "00:00:00:01"}}],
-            "execution.passive_callbacks: tests.workers.killer.CustomTimer is not allowed: a budget in seconds would",
-        ),
+        ("trainer.callbacks", [ACCUMULATION], "Scheduler is not allowed: it changes the number of optimizer steps"),
+        ("execution.passive_callbacks", [TIMER], "CustomTimer is not allowed: a budget in seconds"),
         ("execution.compile", "maybe", "execution.compile: expected true or false, got maybe"),
         ("name", "../up", "name: expected a text that can name a folder"),
         ("models.vit.finetune", "none", "models.vit.finetune: expected full, head, or a mapping"),
@@ -92,11 +81,9 @@ def test_every_config_of_the_project_is_valid(path):
 )
 def test_a_wrong_setting_is_named_in_one_line(tmp_path, key, value, message):
     values = tiny_config(tmp_path)
-    with pytest.raises(InputError) as caught:
+    with refused(message):
         override(values, key, value)
         experiment_from_dict(values)
-    assert message in str(caught.value)
-    assert "\n" not in str(caught.value)
 
 
 def _plan_output(*words: str) -> Experiment:
@@ -105,21 +92,13 @@ def _plan_output(*words: str) -> Experiment:
     return load_experiment(given.options.get("config"), given.overrides)
 
 
-def test_overrides_on_the_command_line_reach_every_depth():
-    experiment = _plan_output(
-        "--models.vit.options.patch_size",
-        "8",
-        "--protocol.train_sizes=[100, 200]",
-        "--trainer.precision",
-        "bf16-mixed",
-    )
+def test_overrides_on_the_command_line_reach_every_depth_and_the_last_one_wins():
+    words = "--models.vit.options.patch_size 8 --protocol.train_sizes=[100,200] --trainer.precision bf16-mixed"
+    experiment = _plan_output(*words.split())
     model = experiment.models["vit"]
     assert (model.name, model.options["position"], model.options["patch_size"]) == ("vit_nano", "sincos", 8)
     assert experiment.protocol.train_sizes == [100, 200]
     assert experiment.trainer["precision"] == "bf16-mixed"
-
-
-def test_the_last_of_two_overrides_of_a_setting_or_its_parts_wins():
     words = ["--models.vit", "vit_nano", "--models.vit.options.depth", "2"]
     again = [*words, "--models.vit", "{name: vit_nano, options: {depth: 3}}"]
     depths = [_plan_output(*w).models["vit"].options["depth"] for w in (words, again)]
@@ -176,15 +155,12 @@ def test_an_augmentation_of_a_model_replaces_the_shared_one_and_merges_with_its_
     assert experiment.augmentation(experiment.models["resnet"]).mixup == 0.8
 
 
-def test_a_second_config_overrides_the_first_level_by_level(tmp_path):
+def test_a_second_config_overrides_the_first_level_by_level_and_null_drops_a_model(tmp_path):
     (tmp_path / "first.yaml").write_text(yaml.safe_dump(tiny_config(tmp_path)))
     (tmp_path / "second.yaml").write_text("protocol: {seeds: [9], budget: {epochs: 2}}")
     files = ["--config", str(tmp_path / "first.yaml"), "--config", str(tmp_path / "second.yaml")]
     protocol = _plan_output(*files).protocol
     assert (protocol.seeds, protocol.batch_size, protocol.budget) == ([9], 14, Budget(epochs=2.0))
-
-
-def test_null_drops_a_model_and_one_must_remain():
     assert [*_plan_output("--models.vit", "null").models] == ["resnet"]
     with pytest.raises(InputError, match="models: expected at least one"):
         _plan_output("--models.vit", "null", "--models.resnet=null")
@@ -242,7 +218,7 @@ def test_a_config_is_found_by_its_name_unless_a_file_has_it(tmp_path, monkeypatc
         find_config("decode")
 
 
-def test_several_budgets_are_sorted_and_read_back_from_their_short_text():
+def test_budgets_are_sorted_read_back_from_their_short_text_and_become_steps():
     budget = _plan_output("--protocol.budget.steps", "[1700, 23]").protocol.budget
     assert [one.to_dict() for one in budget.each()] == [{"steps": 23}, {"steps": 1700}]
     assert (budget.text, budget.largest.short) == ("23 and 1,700 steps", "1700 steps")
@@ -250,13 +226,9 @@ def test_several_budgets_are_sorted_and_read_back_from_their_short_text():
         assert Budget.from_text(one.short) == one
     with pytest.raises(InputError, match="'23 miles' is no budget"):
         Budget.from_text("23 miles")
-
-
-def test_budgets_in_epochs_and_flops_become_steps():
-    assert Budget(steps=7).to_steps(batch_size=13, train_images=101, macs=5) == 7
-    assert Budget(epochs=3.0).to_steps(batch_size=13, train_images=101, macs=5) == round(3 * 101 / 13)
-    assert Budget(flops=6.0 * 5 * 13 * 17).to_steps(batch_size=13, train_images=101, macs=5) == 17
-    assert Budget(epochs=0.001).to_steps(batch_size=13, train_images=101, macs=5) == 1
+    steps = {Budget(steps=7): 7, Budget(epochs=3.0): round(3 * 101 / 13), Budget(epochs=0.001): 1}
+    for budget, count in (steps | {Budget(flops=6.0 * 5 * 13 * 17): 17}).items():
+        assert budget.to_steps(batch_size=13, train_images=101, macs=5) == count
 
 
 def _hash(values, **place):
@@ -306,9 +278,9 @@ def test_only_settings_that_decide_the_result_rename_the_run(tmp_path, key, valu
     assert (_hash(values) != before) is decides
 
 
-@pytest.mark.parametrize("place", [{"train_size": 60}, {"seed": 4}, {"fingerprint": "g"}, {"world_size": 2}])
-def test_size_seed_images_and_world_size_rename_the_run(tmp_path, place):
-    assert _hash(tiny_config(tmp_path), **place) != _hash(tiny_config(tmp_path))
+def test_size_seed_images_and_world_size_rename_the_run(tmp_path):
+    changes = [{}, {"train_size": 60}, {"seed": 4}, {"fingerprint": "g"}, {"world_size": 2}]
+    assert len({_hash(tiny_config(tmp_path), **change) for change in changes}) == 5
 
 
 def test_a_config_that_is_missing_or_not_a_mapping_is_named(tmp_path):

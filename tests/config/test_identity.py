@@ -61,22 +61,13 @@ def test_one_value_in_two_spellings_is_one_run(values, first, second):
 @pytest.mark.parametrize(
     ("setting", "value"),
     [
-        ("trainer.precision", 32),
-        ("trainer.precision", "32"),
-        ("trainer.precision", "32-true"),
-        ("trainer.accumulate_grad_batches", 1),
-        ("trainer.gradient_clip_val", None),
-        ("trainer.gradient_clip_val", 0.0),
-        ("trainer.sync_batchnorm", False),
-        ("protocol.threads", 1),
-        ("models.vit.loss", None),
-        ("models.vit.options.dropout", 0.0),
-        ("models.vit.options.position", "learned"),
-        ("models.vit.options.patch_size", 4),
-        ("models.vit.options.patch_size", [4, 4]),
-        ("models.vit.options.permutation_seed", 0),
+        *(("trainer.precision", value) for value in (32, "32", "32-true")),
+        *(("trainer.gradient_clip_val", value) for value in (None, 0.0)),
+        *[("trainer.accumulate_grad_batches", 1), ("trainer.sync_batchnorm", False), ("protocol.threads", 1)],
+        *[("models.vit.loss", None), ("models.vit.finetune", "full"), ("models.vit.options.dropout", 0.0)],
+        *(("models.vit.options.patch_size", value) for value in (4, [4, 4])),
+        *[("models.vit.options.position", "learned"), ("models.vit.options.permutation_seed", 0)],
         ("models.vit.options.crop_pct", 1.0),
-        ("models.vit.finetune", "full"),
     ],
 )
 def test_a_default_that_is_written_out_is_the_same_run(values, setting, value):
@@ -85,20 +76,14 @@ def test_a_default_that_is_written_out_is_the_same_run(values, setting, value):
     assert identity_with(values, **changes) == identity_with(values)
 
 
-def test_an_augmentation_equal_to_the_shared_one_is_the_same_run(values):
+def test_values_equal_to_shared_or_default_ones_are_the_same_run_and_a_crop_that_weights_may_set_is_not(values):
     values["data"]["augmentation"] = {}
     other = {"flip": False, "crop_padding": 3}
     mine, shared = {"models__vit__augmentation": other}, {"data__augmentation": other}
     assert identity_with(values, **mine) == identity_with(values, **shared) != identity_with(values)
-
-
-def test_a_crop_that_weights_may_set_differs_from_one_that_is_written_out(values):
     settings = experiment_from_dict(values).run_settings("vit", 120, 3, fingerprint="f", weights={"hash": "w"})
     written = {**settings, "model": {**settings["model"], "options": {**settings["model"]["options"], "crop_pct": 1.0}}}
     assert run_identity(written) != run_identity(settings)
-
-
-def test_options_of_a_network_of_attention_have_defaults(values):
     values["models"]["vit"] = {"name": "attention/resnet8", "recipe": "none"}
     plain = identity_with(values)
     assert identity_with(values, models__vit__options__released=False, models__vit__options__form="window") == plain

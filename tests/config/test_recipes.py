@@ -12,12 +12,8 @@ from vit_vs_cnn.models.presets import PRESETS
 
 
 def experiment(model, *, batch_size=128, **changes):
-    values = {
-        "name": "x",
-        "protocol": {"budget": {"steps": 7}, "batch_size": batch_size},
-        "models": {"a": model},
-        **changes,
-    }
+    protocol = {"budget": {"steps": 7}, "batch_size": batch_size}
+    values = {"name": "x", "protocol": protocol, "models": {"a": model}, **changes}
     return experiment_from_dict(values)
 
 
@@ -36,10 +32,12 @@ def test_every_recipe_can_be_used_and_names_its_source(entry):
     assert recipe_source(model) is (RecipeSource.FALLBACK if entry.is_fallback else RecipeSource.RECOMMENDED)
 
 
-def test_names_of_recipes_are_unique_and_every_preset_has_one():
+def test_names_of_recipes_are_unique_and_every_preset_has_one_and_unknown_ones_are_refused():
     names = [entry.name for entry in recommended_recipes()]
     assert len(set(names)) == len(names)
     assert not [name for name in PRESETS if find_recipe({"name": name}, is_pretrained=False).is_fallback]
+    with pytest.raises(InputError, match=r"models.a.recipe: expected default or none, got 'best'"):
+        read({"name": "resnet8", "recipe": "best"})
 
 
 @pytest.mark.parametrize(
@@ -86,11 +84,6 @@ def test_a_model_that_names_its_optimizer_or_no_recipe_has_plain_defaults(more):
     assert recipe_source(model) is RecipeSource.GIVEN
 
 
-def test_an_unknown_recipe_is_refused():
-    with pytest.raises(InputError, match=r"models.a.recipe: expected default or none, got 'best'"):
-        read({"name": "resnet8", "recipe": "best"})
-
-
 def test_the_written_config_gives_the_same_experiment_and_source():
     before = experiment({"name": "vit_nano"})
     text = yaml.safe_dump(before.to_dict())
@@ -120,14 +113,9 @@ def test_a_linear_probe_has_no_recipe():
     assert recipe_search(read(probe)) is None
 
 
-SPACE = {
-    "optimizer": [
-        {"name": "adamw", "lr": {"low": 1e-3, "high": 1e-1, "log": True}},
-        {"name": "sgd", "lr": {"low": 1.0, "high": 3.0}},
-    ],
-    "model.depth": {"low": 2, "high": 5},
-    "label_smoothing": [0.0, 0.1],
-}
+ADAMW = {"name": "adamw", "lr": {"low": 1e-3, "high": 1e-1, "log": True}}
+OPTIMIZERS = [ADAMW, {"name": "sgd", "lr": {"low": 1.0, "high": 3.0}}]
+SPACE = {"optimizer": OPTIMIZERS, "model.depth": {"low": 2, "high": 5}, "label_smoothing": [0.0, 0.1]}
 
 
 def sampled(space=SPACE, trials=64, seed=0):
@@ -153,12 +141,9 @@ def test_a_trial_is_a_function_of_its_number_and_the_seed():
     assert sampled(dict(reversed(SPACE.items()))) == sampled()
 
 
-def test_a_log_range_is_sampled_log_uniformly():
+def test_a_log_range_is_sampled_log_uniformly_and_every_optimizer_of_the_built_in_space_four_times():
     rates = [r["lr"] for r in sampled({"lr": {"low": 1e-4, "high": 1.0, "log": True}}, trials=64)]
     assert [sum(low <= rate < 10 * low for rate in rates) for low in (1e-4, 1e-3, 1e-2, 1e-1)] == [16] * 4
-
-
-def test_sixteen_trials_of_the_built_in_space_try_every_optimizer_four_times():
     names = [r["optimizer"]["name"] for r in sampled(DEFAULT_SPACE, trials=17)[1:]]
     assert min(names.count(name) for name in ("adamw", "muon", "sgd")) >= 4
 

@@ -28,18 +28,10 @@ def _build(class_path, image_shape=SHAPE, trust=True, **init_args):
     return build_network(spec, num_classes=7, image_shape=image_shape, location="models.x.model", trust=trust)
 
 
-@pytest.mark.parametrize(
-    "class_path",
-    [
-        f"{OWN}.SmallCnn",
-        f"{OWN}.ByPixel",
-        f"{OWN}.a_function",
-        "torchvision.models.resnet18",
-        "vit_vs_cnn.models.ResNet",
-    ],
-)
-def test_classes_channels_and_image_size_are_passed_if_the_signature_has_them(class_path):
-    assert _build(class_path).eval()(torch.randn(2, *SHAPE)).shape == (2, 7)
+@pytest.mark.parametrize("name", ["SmallCnn", "ByPixel", "a_function", "torchvision resnet18", "ResNet"])
+def test_classes_channels_and_image_size_are_passed_if_the_signature_has_them(name):
+    others = {"torchvision resnet18": "torchvision.models.resnet18", "ResNet": "vit_vs_cnn.models.ResNet"}
+    assert _build(others.get(name, f"{OWN}.{name}")).eval()(torch.randn(2, *SHAPE)).shape == (2, 7)
 
 
 def test_config_values_replace_those_from_the_data_and_nested_objects_are_created():
@@ -58,11 +50,7 @@ def test_config_values_replace_those_from_the_data_and_nested_objects_are_create
         (f"{OWN}.SmallCnn", {"width": "wide"}, "SmallCnn.*width"),
         (f"{OWN}.SmallCnn", {"depth": 3}, "SmallCnn: takes no depth; it takes in_channels, num_classes, width"),
         (f"{OWN}.SmallCnn", {"width": -3}, "SmallCnn"),
-        (
-            "torch.nn.functional.relu",
-            {},
-            "relu: needs input; class_path names a class, or a function that makes the object",
-        ),
+        ("torch.nn.functional.relu", {}, "relu: needs input; class_path names a class, or a function"),
         (f"{OWN}.Nothing", {}, r"tests\.own_classes\.Nothing cannot be imported: .*no attribute"),
         ("nowhere.Net", {}, r"nowhere\.Net cannot be imported: No module named"),
         ("Net", {}, "'Net' must be the path of a class"),
@@ -71,10 +59,8 @@ def test_config_values_replace_those_from_the_data_and_nested_objects_are_create
     ],
 )
 def test_objects_that_cannot_be_created_are_refused_in_one_line(class_path, init_args, message):
-    with pytest.raises(InputError, match=message) as caught:
+    with pytest.raises(InputError, match=f"^models.x.model: .*{message}[^\n]*$"):
         _build(class_path, **init_args)
-    assert "\n" not in str(caught.value)
-    assert str(caught.value).startswith("models.x.model: ")
 
 
 def _spec(class_path, **init_args):
@@ -117,10 +103,8 @@ def _experiment(tmp_path, architecture, model=None, **changes):
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     """An experiment with a custom network, loss, optimizer and metrics, and its result."""
-    metrics = {
-        "f1": {"class_path": "torchmetrics.classification.MulticlassF1Score", "init_args": {"average": "macro"}},
-        "named": {"class_path": f"{OWN}.Named"},
-    }
+    f1 = {"class_path": "torchmetrics.classification.MulticlassF1Score", "init_args": {"average": "macro"}}
+    metrics = {"f1": f1, "named": {"class_path": f"{OWN}.Named"}}
     optimizer = {"name": f"{OWN}.SignDescent", "lr": 0.001, "options": {"sharpness": 3.0}}
     model = {"loss": {"class_path": f"{OWN}.Focal", "init_args": {"gamma": 1.5}}, "optimizer": optimizer}
     root = tmp_path_factory.mktemp("own")
@@ -152,11 +136,8 @@ def test_custom_loss_optimizer_and_metrics_are_used_and_recorded(trained):
     [
         ({"loss": {"class_path": f"{OWN}.HardOnly"}}, "HardOnly fails on logits and class probabilities"),
         ({"loss": {"class_path": f"{OWN}.PerImage"}}, "PerImage must return one number"),
-        (
-            {"loss": {"class_path": "torch.nn.functional.cross_entropy"}},
-            "cross_entropy: needs input and target; class_path",
-        ),
-        ({"loss": {"class_path": f"{OWN}.Focal", "init_args": {"gamma": "x"}}}, "models.own.loss: .*gamma"),
+        ({"loss": {"class_path": "torch.nn.functional.cross_entropy"}}, "cross_entropy: needs input and target"),
+        ({"loss": {"class_path": f"{OWN}.Focal", "init_args": {"gamma": "x"}}}, "loss: .*gamma"),
         ({"loss": {"class_path": f"{OWN}.Focal"}, "label_smoothing": 0.1}, "label_smoothing and class_weights need"),
         ({"loss": {"class_path": f"{OWN}.Focal"}, "class_weights": "balanced"}, "label_smoothing and class_weights"),
         ({"loss": {"init_args": {}}}, "loss: expected {class_path: package.module.Name, init_args"),
@@ -165,21 +146,19 @@ def test_custom_loss_optimizer_and_metrics_are_used_and_recorded(trained):
         ({"class_weights": [0.0, 0.0]}, "not all 0"),
         ({"optimizer": {"name": f"{OWN}.Focal", "lr": 0.1}}, "optimizer tests.own_classes.Focal cannot be created"),
         ({"optimizer": {"name": "nowhere.Adam"}}, "nowhere.Adam cannot be imported"),
-        ({"class_weights": [1.0, 2.0]}, "models.own.class_weights: has 2 numbers, and there are 10 classes"),
+        ({"class_weights": [1.0, 2.0]}, "class_weights: has 2 numbers, and there are 10 classes"),
         ({"metrics": {"loss": {"class_path": f"{OWN}.Named"}}}, "metrics.loss: a name is a word"),
         ({"metrics": {"a/b": {"class_path": f"{OWN}.Named"}}}, "metrics.a/b: a name is a word"),
         ({"metrics": {"f1": 3}}, "metrics.f1: expected {class_path: package.module.Name, init_args"),
-        ({"metrics": {"f1": {"class_path": f"{OWN}.Focal"}}}, "execution.metrics.f1: .*must be a torchmetrics.Metric"),
+        ({"metrics": {"f1": {"class_path": f"{OWN}.Focal"}}}, "metrics.f1: .*must be a torchmetrics.Metric"),
         ({"metrics": {"class_path": f"{OWN}.Named"}}, "metrics.class_path: expected {class_path: package.module.Name"),
     ],
 )
 def test_unsuitable_objects_are_refused_before_training(tmp_path, model, message):
     metrics = model.pop("metrics", {})
-    with pytest.raises(InputError, match=message) as caught:
-        run_quietly(
-            _experiment(tmp_path, {"name": "resnet8", "options": {"width": 4}}, model, execution={"metrics": metrics})
-        )
-    assert str(caught.value).startswith("models.own" if model else "execution")
+    network = {"name": "resnet8", "options": {"width": 4}}
+    with pytest.raises(InputError, match=f"^{'models.own' if model else 'execution'}.*{message}"):
+        run_quietly(_experiment(tmp_path, network, model, execution={"metrics": metrics}))
     assert not [*tmp_path.glob("tiny/*-s*-*")]
 
 
@@ -195,7 +174,7 @@ def test_balanced_weights_make_all_classes_count_equally():
     assert not [name for name in module.state_dict() if not name.startswith("network.")]
 
 
-def test_a_custom_optimizer_gets_parameter_groups_and_learning_rates():
+def test_a_custom_optimizer_gets_parameter_groups_and_learning_rates_if_trusted():
     network = create_model("vit_nano", num_classes=7, image_size=(12, 20), depth=1)
     ours = Optimizer(**{"name": f"{OWN}.SignDescent", "lr": 0.3, "weight_decay": 0.2, "options": {"sharpness": 3.0}})
     built, theirs = ours.build(network, trust=True), Optimizer(lr=0.3, weight_decay=0.2).build(network)
@@ -207,9 +186,6 @@ def test_a_custom_optimizer_gets_parameter_groups_and_learning_rates():
         ours.build(network)
     like = Optimizer(name="torch.optim.SGD", momentum=0.5, lr=0.1).build(network, trust=True)
     assert like.param_groups[0]["momentum"] == 0.5
-
-
-def test_an_untrusted_optimizer_class_is_not_imported():
     module = Classifier(nn.Linear(2, 3), num_classes=3, optimizer=Optimizer(name="evil.Optimizer"), steps=3)
     with pytest.raises(InputError, match=r"evil\.Optimizer is not imported without --trust"):
         module.configure_optimizers()

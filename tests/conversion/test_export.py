@@ -50,11 +50,10 @@ def test_the_most_accurate_model_of_an_experiment_is_exported_and_named(runs, tm
     assert TrainedNetwork.open(file.path).run.model == best
 
 
-def test_export_refuses_a_folder_with_the_config_of_another_network(runs, tmp_path, capsys):
-    assert main(["export", str(runs["vit"]), "--output", str(tmp_path)]) == 0
+def test_export_refuses_a_folder_with_the_config_of_another_network(runs, tmp_path, error_line):
+    vc.export(runs["vit"], output=tmp_path)
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
-    assert main(["export", str(runs["resnet"]), "--output", str(tmp_path)]) == 2
-    assert "config.json is not the one of this network; choose another --output" in capsys.readouterr().err
+    assert "config.json is not the one of this network" in error_line("export", runs["resnet"], "--output", tmp_path)
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
@@ -75,16 +74,15 @@ def test_onnx_gives_the_networks_logits_from_pixels(runs, model, tmp_path, capsy
 
 
 @pytest.mark.parametrize(
-    "words, message",
+    ("name", "message"),
     [
-        (["--format", "caffe"], "format 'caffe' is not one of safetensors, onnx, timm"),
-        (["--format", ","], "format: none is given; there are safetensors, onnx, timm"),
-        (["--format", "timm"], "format timm supports VisionTransformer and timm models, not ResNet"),
+        ("caffe", "format 'caffe' is not one of safetensors, onnx, timm"),
+        (",", "format: none is given; there are safetensors, onnx, timm"),
+        ("timm", "format timm supports VisionTransformer and timm models, not ResNet"),
     ],
 )
-def test_unknown_missing_and_unsupported_formats_are_refused(runs, words, message, tmp_path, capsys):
-    assert main(["export", str(runs["resnet"]), "--output", str(tmp_path), *words]) == 2
-    assert message in capsys.readouterr().err
+def test_unknown_missing_and_unsupported_formats_are_refused(runs, name, message, tmp_path, error_line):
+    assert message in error_line("export", runs["resnet"], "--output", tmp_path, "--format", name)
 
 
 @pytest.mark.parametrize(("error", "is_refused"), [(1e-6, False), (0.01, True), (float("nan"), True)])
@@ -98,17 +96,15 @@ def test_a_file_with_other_logits_than_the_network_is_refused(runs, error, is_re
         export(TrainedNetwork.open(runs["vit"]), ["safetensors"], tmp_path)
 
 
-def test_damaged_weights_and_weights_without_a_config_are_refused(runs, tmp_path, capsys):
-    assert main(["export", str(runs["resnet"]), "--output", str(tmp_path), "--format", "safetensors"]) == 0
+def test_damaged_weights_and_weights_without_a_config_are_refused(runs, tmp_path, error_line):
+    vc.export(runs["resnet"], output=tmp_path)
     weights = tmp_path / "model.safetensors"
     content = weights.read_bytes()
     weights.write_bytes(content[: len(content) // 2])
-    assert main(["export", str(weights), "--format", "safetensors"]) == 2
-    assert "damaged or from another program" in capsys.readouterr().err
+    assert "damaged or from another program" in error_line("export", weights)
     weights.write_bytes(content)
     (tmp_path / "config.json").unlink()
-    assert main(["export", str(weights), "--format", "safetensors"]) == 2
-    assert "config.json" in capsys.readouterr().err
+    assert "config.json" in error_line("export", weights)
 
 
 def test_nothing_is_written_if_the_library_of_a_format_is_missing(runs, tmp_path, monkeypatch):

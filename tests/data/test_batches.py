@@ -59,51 +59,39 @@ def test_a_resumed_stream_continues_where_it_stopped(config):
         assert torch.equal(targets, targets_again)
 
 
-def test_shares_of_two_processes_form_the_batch_of_one():
+def test_shares_of_two_processes_form_the_batch_of_one_which_must_be_a_multiple():
     whole = _batches(batch_size=14)
     shares = [_batches(batch_size=14, rank=rank, world_size=2) for rank in (0, 1)]
     for position in range(19):
         together = torch.cat([share.indices(position) for share in shares])
         assert torch.equal(together, whole.indices(position))
-
-
-def test_a_batch_size_that_is_no_multiple_of_the_processes_is_refused():
     with pytest.raises(ValueError, match="batch_size 13 must be a multiple of the 2 processes"):
         _batches(rank=0, world_size=2)
 
 
-def test_evaluation_contains_every_image_once_in_order_without_augmentation():
+def test_evaluation_contains_every_image_once_in_order_and_processes_share_it():
     batches = EvaluationBatches(_data(), _augmenter(Augmentation(flip=True, crop_padding=2)), batch_size=7)
     assert len(batches) == 5
     assert [i for images, _ in batches for i in _who(images)] == list(range(31))
-
-
-def test_processes_share_the_evaluation_without_overlap():
     shares = [EvaluationBatches(_data(), _augmenter(), batch_size=7, rank=r, world_size=3) for r in range(3)]
     numbers = [i for share in shares for images, _ in share for i in _who(images)]
     assert sorted(numbers) == list(range(31))
 
 
-def test_mean_and_deviation_are_over_the_pixels_of_all_images():
+def test_mean_and_deviation_are_over_the_pixels_of_all_training_images():
     images = torch.randint(0, 256, (11, 3, 7, 5), dtype=torch.uint8)
     mean, std = channel_statistics([images])
     pixels = images.double().transpose(0, 1).reshape(3, -1) / 255
     torch.testing.assert_close(mean.double(), pixels.mean(1), rtol=0, atol=1e-7)
     torch.testing.assert_close(std.double(), pixels.std(1, correction=0), rtol=0, atol=1e-7)
-
-
-def test_a_constant_channel_does_not_divide_by_zero():
     mean, std = channel_statistics([torch.full((3, 1, 2, 2), 51, dtype=torch.uint8)])
     assert (mean.item(), std.item()) == (pytest.approx(0.2), 1.0)
+    held_out = LabelledImages(torch.full((4, 2, 3, 5), 255, dtype=torch.uint8), torch.zeros(4).long(), ("a",), "0123")
+    data = TrainingData(_data(), held_out, augmentation=PLAIN, batch_size=13, steps=1)
+    assert data.mean == channel_statistics([_data().images])[0].tolist()
 
 
 @pytest.mark.parametrize(("steps", "message"), [(1, "must be a multiple of accumulate 2"), (0, "must be at least 1")])
 def test_numbers_without_a_step_and_a_batch_size_that_is_no_multiple_of_accumulate_are_refused(steps, message):
     with pytest.raises(InputError, match=f"batch_size 13.* {message}"):
         TrainingData(_data(), None, augmentation=PLAIN, batch_size=13, steps=steps, accumulate=2)
-
-
-def test_normalization_uses_training_images_only():
-    held_out = LabelledImages(torch.full((4, 2, 3, 5), 255, dtype=torch.uint8), torch.zeros(4).long(), ("a",), "0123")
-    data = TrainingData(_data(), held_out, augmentation=PLAIN, batch_size=13, steps=1)
-    assert data.mean == channel_statistics([_data().images])[0].tolist()

@@ -20,6 +20,7 @@ UNVERIFIED = CifarOptions(download=False, verify_checksum=False)
 
 
 def text(value):
+    """A string as Python 2 pickled it."""
     return b"U" + bytes([len(value)]) + value.encode()
 
 
@@ -73,9 +74,8 @@ def publish(monkeypatch, root, name):
     published = CLASSES[name]
     folder = root / published.base_folder
     for attribute in ("train_list", "test_list"):
-        sums = [
-            [file, hashlib.md5((folder / file).read_bytes()).hexdigest()] for file, _ in getattr(published, attribute)
-        ]
+        files = [file for file, _ in getattr(published, attribute)]
+        sums = [[file, hashlib.md5((folder / file).read_bytes()).hexdigest()] for file in files]
         monkeypatch.setattr(published, attribute, sums)
     md5 = hashlib.md5((folder / published.meta["filename"]).read_bytes()).hexdigest()
     monkeypatch.setattr(published, "meta", published.meta | {"md5": md5})
@@ -122,42 +122,27 @@ def test_files_with_other_checksums_are_refused_unless_verification_is_off(tmp_p
     assert source.provenance()["checksums"] == "not verified"
 
 
-@pytest.mark.parametrize("damage", [lambda content: content[:-9], lambda content: b"garbage", lambda content: b""])
-def test_a_damaged_batch_gives_a_one_line_error(tmp_path, damage):
-    make(tmp_path, "cifar100")
-    path = tmp_path / "cifar-100-python" / "train"
-    path.write_bytes(damage(path.read_bytes()))
-    assert f"{path}: truncated or damaged" in message_of(CifarSource("cifar100", tmp_path, UNVERIFIED))
+LABELS = ([10] * COUNT, [-1] * COUNT, [0] * 39, ["a"] * COUNT, None, np.array([3]))
+DATA = (np.zeros((COUNT, 3071), np.uint8), np.zeros((COUNT, 3072), np.int64), np.array(3, np.uint8), None)
+NO_NAMES = ({}, [1], {"label_names": []}, {"label_names": [1, 2]}, 3)
 
 
 @pytest.mark.parametrize(
-    "change",
+    ("file", "damage", "message"),
     [
-        {"labels": [10] * COUNT},
-        {"labels": [-1] * COUNT},
-        {"labels": [0] * 39},
-        {"labels": ["a"] * COUNT},
-        {"labels": None},
-        {"labels": np.array([3])},
-        {"data": np.zeros((COUNT, 3071), np.uint8)},
-        {"data": np.zeros((COUNT, 3072), np.int64)},
-        {"data": np.array(3, np.uint8)},
-        {"data": None},
+        *(("data_batch_2", lambda _, x=x: x, "truncated or damaged") for x in (b"garbage", b"")),
+        ("data_batch_2", lambda batch: pickle.dumps(batch, 3)[:-9], "truncated or damaged"),
+        *(("data_batch_2", lambda batch, x=x: pickle.dumps(batch | {"labels": x}, 3), "") for x in LABELS),
+        *(("data_batch_2", lambda batch, x=x: pickle.dumps(batch | {"data": x}, 3), "") for x in DATA),
+        *(("batches.meta", lambda _, x=x: pickle.dumps(x), "holds no list of class names") for x in NO_NAMES),
     ],
 )
-def test_an_inconsistent_batch_gives_a_one_line_error(tmp_path, change):
-    contents = make(tmp_path, "cifar10", lambda content: pickle.dumps(content, 3))
-    path = tmp_path / "cifar-10-batches-py" / "data_batch_2"
-    path.write_bytes(pickle.dumps(contents["data_batch_2"] | change, 3))
-    message = message_of(CifarSource("cifar10", tmp_path, UNVERIFIED))
-    assert f"{path}: expected 'data' of shape" in message or f"{path}: refused to load it" in message
-
-
-@pytest.mark.parametrize("content", [{}, [1], {"label_names": []}, {"label_names": [1, 2]}, 3])
-def test_a_meta_file_without_names_gives_a_one_line_error(tmp_path, content):
-    make(tmp_path, "cifar10")
-    (tmp_path / "cifar-10-batches-py" / "batches.meta").write_bytes(pickle.dumps(content))
-    assert "batches.meta: holds no list of class names" in message_of(CifarSource("cifar10", tmp_path, UNVERIFIED))
+def test_a_damaged_or_inconsistent_file_gives_a_one_line_error(tmp_path, file, damage, message):
+    contents, path = make(tmp_path, "cifar10"), tmp_path / "cifar-10-batches-py" / file
+    path.write_bytes(damage(contents.get(file)))
+    expected = (message,) if message else ("expected 'data' of shape", "refused to load it")
+    found = message_of(CifarSource("cifar10", tmp_path, UNVERIFIED))
+    assert any(f"{path}: {text}" in found for text in expected), found
 
 
 def test_the_message_for_missing_data_names_both_remedies(tmp_path):
@@ -166,22 +151,18 @@ def test_the_message_for_missing_data_names_both_remedies(tmp_path):
     assert not (tmp_path / "none").exists()
 
 
-def test_an_archive_in_the_root_is_unpacked(tmp_path, monkeypatch):
+def test_an_archive_in_the_root_is_unpacked_and_a_changed_one_refused(tmp_path, monkeypatch):
     make(tmp_path / "made", "cifar10")
     archive = publish(monkeypatch, tmp_path / "made", "cifar10")
     source = CifarSource("cifar10", archive.parent, CifarOptions(download=False))
     assert len(source.train()) == 5 * COUNT
     visible = sorted(path.name for path in archive.parent.iterdir() if not path.name.endswith(".lock"))
     assert visible == ["cifar-10-batches-py", archive.name]
-
-
-def test_a_changed_archive_is_refused_and_nothing_is_unpacked(tmp_path, monkeypatch):
-    make(tmp_path / "made", "cifar10")
-    archive = publish(monkeypatch, tmp_path / "made", "cifar10")
     archive.write_bytes(archive.read_bytes() + b"x")
-    message = message_of(CifarSource("cifar10", archive.parent))
-    assert "--data.cifar.verify_checksum false" in message and str(archive) in message
-    assert not (archive.parent / "cifar-10-batches-py").exists()
+    changed = archive.rename(tmp_path / archive.name)
+    message = message_of(CifarSource("cifar10", tmp_path))
+    assert "--data.cifar.verify_checksum false" in message and str(changed) in message
+    assert not (tmp_path / "cifar-10-batches-py").exists()
 
 
 @pytest.mark.parametrize("as_folder", [True, False])

@@ -66,17 +66,27 @@ def files(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_a_downloaded_file_is_complete_and_leaves_no_partial_file(server, tmp_path):
-    download(server.url, tmp_path / "archive", MD5)
-    assert (tmp_path / "archive").read_bytes() == CONTENT
-    assert compute_md5(tmp_path / "archive") == MD5
-    assert files(tmp_path) == ["archive"]
+def assert_downloaded(server, folder):
+    download(server.url, folder / "archive", MD5)
+    assert (folder / "archive").read_bytes() == CONTENT and compute_md5(folder / "archive") == MD5
+    assert files(folder) == ["archive"]
 
 
-def test_a_wrong_checksum_leaves_no_file(server, tmp_path):
+@pytest.mark.parametrize("partial", [None, 800_000])
+def test_a_downloaded_file_is_complete_whatever_longer_partial_file_there_was(server, tmp_path, partial):
+    if partial:
+        (tmp_path / "archive.part").write_bytes(b"x" * partial)
+    assert_downloaded(server, tmp_path)
+
+
+def test_a_wrong_checksum_leaves_no_file_and_the_next_call_succeeds(server, tmp_path):
     message = message_of(server.url, tmp_path / "archive", "0" * 32)
     assert MD5 in message and "0" * 32 in message and server.url in message
     assert files(tmp_path) == []
+    (tmp_path / "archive.part").write_bytes(b"x" * 500)
+    assert "MD5" in message_of(server.url, tmp_path / "archive", MD5)
+    assert files(tmp_path) == []
+    assert_downloaded(server, tmp_path)
 
 
 def test_a_later_call_resumes_the_download(server, tmp_path):
@@ -85,10 +95,8 @@ def test_a_later_call_resumes_the_download(server, tmp_path):
         message = message_of(server.url, tmp_path / "archive", MD5)
         assert f"{size} of 700,001" in message and "run again" in message
         assert files(tmp_path) == ["archive.part"]
-    download(server.url, tmp_path / "archive", MD5)
-    assert (tmp_path / "archive").read_bytes() == CONTENT
+    assert_downloaded(server, tmp_path)
     assert server.ranges == [None, "bytes=300000-", "bytes=500000-"]
-    assert files(tmp_path) == ["archive"]
 
 
 @pytest.mark.parametrize(
@@ -107,39 +115,17 @@ def test_a_broken_connection_is_reported_as_a_failed_download(server, tmp_path, 
 def test_without_range_requests_the_download_restarts(server, tmp_path):
     server.stops_after, server.has_ranges = [300_000], False
     message_of(server.url, tmp_path / "archive", MD5)
-    download(server.url, tmp_path / "archive", MD5)
-    assert (tmp_path / "archive").read_bytes() == CONTENT
+    assert_downloaded(server, tmp_path)
 
 
-def test_a_partial_file_longer_than_the_file_is_discarded(server, tmp_path):
-    (tmp_path / "archive.part").write_bytes(b"x" * 800_000)
-    download(server.url, tmp_path / "archive", MD5)
-    assert (tmp_path / "archive").read_bytes() == CONTENT
-
-
-def test_a_foreign_partial_file_fails_the_checksum_and_the_next_call_succeeds(server, tmp_path):
-    (tmp_path / "archive.part").write_bytes(b"x" * 500)
-    assert "MD5" in message_of(server.url, tmp_path / "archive", MD5)
+def test_an_http_error_an_invalid_url_and_an_unwritable_folder_give_one_line_errors(server, tmp_path):
+    server.status, archive = 404, tmp_path / "archive"
+    assert f"{server.url}: the download failed after 0 bytes (HTTP Error 404" in message_of(server.url, archive, MD5)
+    for url in ("/data/archive.tar.gz", "example.org/x", "http://"):
+        assert url in message_of(url, archive)
     assert files(tmp_path) == []
-    download(server.url, tmp_path / "archive", MD5)
-    assert (tmp_path / "archive").read_bytes() == CONTENT
-
-
-def test_an_http_error_is_reported_with_its_url(server, tmp_path):
-    server.status = 404
-    assert f"{server.url}: the download failed after 0 bytes (HTTP Error 404: Not Found)" in message_of(
-        server.url, tmp_path / "archive", MD5
-    )
-    assert files(tmp_path) == []
-
-
-@pytest.mark.parametrize("url", ["/data/archive.tar.gz", "example.org/x", "http://"])
-def test_an_invalid_url_gives_a_one_line_error(url, tmp_path):
-    assert url in message_of(url, tmp_path / "archive")
-
-
-def test_an_unwritable_folder_gives_a_one_line_error(server, tmp_path):
     (tmp_path / "file").touch()
+    server.status = 200
     assert "cannot be written" in message_of(server.url, tmp_path / "file" / "archive", MD5)
 
 

@@ -8,6 +8,7 @@ import zlib
 import numpy as np
 import pytest
 
+from tests.data.test_cifar import text
 from vit_vs_cnn.data.cifar import load_plain_pickle
 from vit_vs_cnn.errors import InputError
 
@@ -23,11 +24,6 @@ class Touch:
 
     def __reduce__(self):
         return os.system, (f"touch {self.path}",)
-
-
-def text(value):
-    """A string as Python 2 pickled it."""
-    return b"U" + bytes([len(value)]) + value.encode()
 
 
 def refused(content):
@@ -118,13 +114,10 @@ def test_damaged_bytes_give_a_one_line_error(content):
     assert "truncated or damaged" in refused(content)
 
 
-def test_every_truncation_of_a_batch_gives_a_one_line_error():
+def test_every_truncation_of_a_batch_and_an_array_of_the_wrong_size_give_a_one_line_error():
     content = pickle.dumps({"data": np.arange(7, dtype=np.uint8), "labels": [1, 2]}, 2)
     for length in range(len(content)):
         refused(content[:length])
-
-
-def test_an_array_of_the_wrong_size_gives_a_one_line_error():
     content = pickle.dumps({"data": ARRAY[0]}, 4)
     assert content.count(b"K\x03K\x05\x86") == 1
     refused(content.replace(b"K\x03K\x05\x86", b"K\x02K\x05\x86"))

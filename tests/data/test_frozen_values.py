@@ -21,10 +21,9 @@ from vit_vs_cnn.data.options import ArraysOptions, Augmentation, CifarOptions, F
 from vit_vs_cnn.images.experiment_data import ExperimentData, set_images
 
 STORED = json.loads(Path(__file__).with_name("frozen_values.json").read_text(encoding="utf-8"))
-CIFAR_FILES = {
-    "cifar10": ("cifar-10-batches-py", [*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"], "batches.meta"),
-    "cifar100": ("cifar-100-python", ["train", "test"], "meta"),
-}
+BATCHES = [*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"]
+CIFAR_FILES = {"cifar10": ("cifar-10-batches-py", BATCHES, "batches.meta")}
+CIFAR_FILES["cifar100"] = ("cifar-100-python", ["train", "test"], "meta")
 
 
 def pixels(seed, *shape):
@@ -48,45 +47,39 @@ def photos(tmp_path):
     for label, name in enumerate(("ant", "bee", "cat")):
         for number in range(13):
             rng, rows, cols = 100 * label + number, 17 + number, 23 - label
-            images = (
-                Image.fromarray(pixels(rng, rows, cols, 3)),
-                Image.fromarray(pixels(rng, rows, cols).astype(np.uint16) * 257),
-                Image.fromarray(pixels(rng, rows, cols, 4)),
+            arrays = (
+                pixels(rng, rows, cols, 3),
+                pixels(rng, rows, cols).astype(np.uint16) * 257,
+                pixels(rng, rows, cols, 4),
             )
             path = tmp_path / "photos" / name / f"p{number // 3}_{number}.png"
             path.parent.mkdir(parents=True, exist_ok=True)
-            images[number % 3].save(path)
+            Image.fromarray(arrays[number % 3]).save(path)
     return tmp_path / "photos"
 
 
-def test_a_folder_with_folds_keeps_its_values(photos, tmp_path):
-    options = FolderOptions(image_size=(11, 7), cache=tmp_path / "cache")
-    values = frozen_values(ExperimentData(Data(source="folder", root=str(photos), folder=options)), 20)
-    assert values == STORED["folds"]
-
-
-def test_a_folder_with_splits_keeps_its_values(photos, tmp_path):
-    for number, split in enumerate(("train", "val", "test")):
+@pytest.mark.parametrize(
+    ("name", "size", "options"),
+    [
+        ("folds", 20, {"image_size": (11, 7)}),
+        ("splits", 10, {"image_size": 13, "resize": "pad"}),
+        ("groups", 17, {"image_size": 5, "resize": "squash", "group": "^(p[0-9]+)_"}),
+    ],
+)
+def test_a_folder_keeps_its_values(photos, tmp_path, name, size, options):
+    root = tmp_path / "split" if name == "splits" else photos
+    for number, split in enumerate(("train", "val", "test") if name == "splits" else ()):
         for path in sorted(photos.glob("*/*.png"))[number::3]:
-            target = tmp_path / "split" / split / path.parent.name / path.name
+            target = root / split / path.parent.name / path.name
             target.parent.mkdir(parents=True, exist_ok=True)
             path.rename(target)
-    options = FolderOptions(image_size=13, resize="pad", cache=tmp_path / "cache")
-    values = frozen_values(ExperimentData(Data(source="folder", root=str(tmp_path / "split"), folder=options)), 10)
-    assert values == STORED["splits"]
-
-
-def test_a_folder_with_groups_keeps_its_values(photos, tmp_path):
-    options = FolderOptions(image_size=5, resize="squash", group="^(p[0-9]+)_", cache=tmp_path / "cache")
-    values = frozen_values(ExperimentData(Data(source="folder", root=str(photos), folder=options)), 17)
-    assert values == STORED["groups"]
+    folder = FolderOptions(**options, cache=tmp_path / "cache")
+    assert frozen_values(ExperimentData(Data(source="folder", root=str(root), folder=folder)), size) == STORED[name]
 
 
 def test_a_table_keeps_its_values(photos, tmp_path):
-    rows = [
-        {"image": f"photos/{path.parent.name}/{path.name}", "label": 9 - "abc".index(path.parent.name[0])}
-        for path in sorted(photos.glob("*/*.png"))
-    ]
+    paths = sorted(photos.glob("*/*.png"))
+    rows = [{"image": f"photos/{p.parent.name}/{p.name}", "label": 9 - "abc".index(p.parent.name[0])} for p in paths]
     pandas.DataFrame(rows).sample(frac=1, random_state=1).to_csv(tmp_path / "table.csv", index=False)
     options = TableOptions(image_size=9, split_seed=4, test_fraction=0.3, cache=tmp_path / "cache")
     values = frozen_values(ExperimentData(Data(source="table", root=str(tmp_path / "table.csv"), table=options)), 20)
@@ -122,10 +115,8 @@ def test_files_in_the_layout_of_cifar_keep_their_values(tmp_path, name):
 @pytest.mark.parametrize(
     ("name", "changes"),
     [
-        ("crop", {"crop_padding": 3}),
-        ("flip", {"crop_padding": 0}),
-        ("erasing", {"erasing": 0.6}),
-        ("cutmix", {"cutmix": 1.0}),
+        *[("crop", {"crop_padding": 3}), ("flip", {"crop_padding": 0})],
+        *[("erasing", {"erasing": 0.6}), ("cutmix", {"cutmix": 1.0})],
     ],
 )
 def test_augmented_batches_keep_their_values(name, changes):

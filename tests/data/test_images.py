@@ -38,10 +38,8 @@ def test_subsets_and_concatenations_of_large_sets_equal_those_of_small_sets(monk
 
 def test_batches_of_a_large_set_equal_those_of_a_small_set(large):
     whole, places = _set(41), torch.arange(40, 2, -1)
-    parts = [
-        whole.subset(places),
-        LabelledImages(whole.images[places], whole.labels[places], whole.class_names, [""] * 38),
-    ]
+    copied = LabelledImages(whole.images[places], whole.labels[places], whole.class_names, [""] * 38)
+    parts = [whole.subset(places), copied]
     data = [TrainingData(part, None, augmentation=Augmentation(), batch_size=13, steps=9, seed=3) for part in parts]
     assert (data[0].mean, data[0].std) == (data[1].mean, data[1].std)
     streams = [TrainingBatches(one) for one in data]
@@ -51,10 +49,8 @@ def test_batches_of_a_large_set_equal_those_of_a_small_set(large):
 
 
 def test_images_larger_than_the_free_disk_are_refused_before_writing(tmp_path):
-    with (
-        pytest.raises(OSError, match="do not fit on the disk"),
-        create_image_file(tmp_path / "x.npy", (2**40, 3, 99, 99)),
-    ):
+    shape = 2**40, 3, 99, 99
+    with pytest.raises(OSError, match="do not fit on the disk"), create_image_file(tmp_path / "x.npy", shape):
         pass
 
 
@@ -78,8 +74,7 @@ def test_a_network_predicts_large_images_in_small_batches():
             sizes.append(len(batch))
             return batch.mean((2, 3)) @ self.weight
 
-    large = LabelledImages(
-        torch.zeros(7, 3, 512, 1024, dtype=torch.uint8), torch.zeros(7, dtype=torch.int64), ("a", "b")
-    )
+    pixels, labels = torch.zeros(7, 3, 512, 1024, dtype=torch.uint8), torch.zeros(7, dtype=torch.int64)
+    large = LabelledImages(pixels, labels, ("a", "b"))
     assert len(predict(Network(), large, lambda images: images.float()).classes) == 7
     assert sizes == [2, 2, 2, 1]

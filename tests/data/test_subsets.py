@@ -31,13 +31,19 @@ def class_counts(labels, subset, classes):
     return torch.bincount(labels[subset], minlength=classes)
 
 
-def test_smaller_subset_is_a_prefix_of_the_larger():
+def test_smaller_subsets_and_their_parts_are_prefixes_of_the_larger():
     labels = labels_of(PRIMES)
     subsets = nested_subsets(labels.tolist(), [41, 7, 58, 1, 23], seed=5)
     assert list(subsets) == [41, 7, 58, 1, 23]
     assert torch.equal(subsets[58], nested_subsets(labels.numpy(), [58], seed=5)[58])
     for small, large in [(1, 7), (7, 23), (23, 41), (41, 58)]:
         assert torch.equal(subsets[small], subsets[large][:small])
+    labels = labels_of((31, 17, 53, 7))
+    subsets = nested_subsets(labels, [13, 40, 77, 108], seed=6)
+    parts = [split_validation(subset, labels, 0.3) for subset in subsets.values()]
+    for smaller, larger in itertools.pairwise(parts):
+        for part in (0, 1):
+            assert torch.equal(smaller[part], larger[part][: len(smaller[part])])
 
 
 @pytest.mark.parametrize(
@@ -85,15 +91,6 @@ def test_validation_holds_the_exact_decimal_share_of_each_class(fraction, tenths
     assert class_counts(labels, train, 7).tolist() == [30 - 3 * tenths] * 7
 
 
-def test_both_parts_nest_as_the_subset_grows():
-    labels = labels_of((31, 17, 53, 7))
-    subsets = nested_subsets(labels, [13, 40, 77, 108], seed=6)
-    parts = [split_validation(subset, labels, 0.3) for subset in subsets.values()]
-    for smaller, larger in itertools.pairwise(parts):
-        for part in (0, 1):
-            assert torch.equal(smaller[part], larger[part][: len(smaller[part])])
-
-
 def test_hash_depends_on_the_set_and_not_its_order():
     indices = torch.tensor([5, 3, 258])
     expected = hashlib.sha256(b"".join(i.to_bytes(8, "little") for i in (3, 5, 258))).hexdigest()[:16]
@@ -113,11 +110,14 @@ def test_whole_groups_are_held_out_near_the_fraction_of_every_class(fraction):
     assert max(abs(share - fraction) for share in shares) < 0.08
 
 
-def test_a_class_in_one_group_is_never_held_out_and_one_group_at_least_is():
+def test_a_class_in_one_group_is_never_held_out_and_one_of_two_groups_is_in_two_folds():
     labels, groups = torch.tensor([0, 0, 1, 1, 2, 2, 0, 1]), torch.tensor([0, 0, 1, 1, 2, 2, 3, 3])
     held = hold_out_groups(labels, groups, 0.05, [2, 0, 1, 3])
     assert held.any() and not held[labels == 2].any()
     assert not hold_out_groups(labels, groups, 0.0, [2, 0, 1, 3]).any()
+    labels, groups = torch.tensor([0, 0, 1, 1, 0, 1, 2, 2]), torch.tensor([0, 0, 1, 1, 2, 2, 3, 3])
+    found = grouped_folds(labels, groups, [2, 0, 1, 3], 2)
+    assert found[labels == 0].unique().numel() == found[labels == 1].unique().numel() == 2
 
 
 @pytest.mark.parametrize("folds", [2, 5, 11])
@@ -142,16 +142,8 @@ def test_folds_split_no_group_and_are_nearly_stratified(folds):
     assert (shares - 1 / folds).abs().max() < 0.3 / folds
 
 
-def test_a_class_of_two_groups_is_in_two_folds_if_possible():
-    labels, groups = torch.tensor([0, 0, 1, 1, 0, 1, 2, 2]), torch.tensor([0, 0, 1, 1, 2, 2, 3, 3])
-    found = grouped_folds(labels, groups, [2, 0, 1, 3], 2)
-    assert found[labels == 0].unique().numel() == found[labels == 1].unique().numel() == 2
-
-
 @pytest.mark.parametrize(("fraction", "of_images", "of_groups"), [(0.9, 2, 2), (0.3, 3, 3), (0.2, 5, 5), (0.01, 13, 7)])
-def test_a_fold_is_the_fraction_but_there_are_two_and_at_most_one_for_each_image_or_group(
-    fraction, of_images, of_groups
-):
+def test_folds_have_the_fraction_and_there_are_two_to_one_for_each_image_or_group(fraction, of_images, of_groups):
     names, groups = [f"{number}.png" for number in range(13)], [f"{number % 7}" for number in range(13)]
     for count, selected in ((of_images, None), (of_groups, groups)):
         found = assign_folds(names, torch.arange(13) % 2, fraction=fraction, seed=3, groups=selected)

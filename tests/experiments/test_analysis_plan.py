@@ -32,12 +32,9 @@ def _rules(plan, *seeds, caveat=None):
     return analysed, rules.error_rate, rules.caveat and rules.caveat.kind
 
 
-def test_the_first_two_models_with_all_images_are_the_primary_comparison_by_default(tmp_path):
+def test_the_first_two_models_with_all_images_are_the_primary_comparison_unless_the_config_names_others(tmp_path):
     plan = _plan(tmp_path)
     assert (plan.size, plan.pair, plan.seeds, plan.equivalence_margin) == (120, ("vit", "resnet"), (3, 8), 1.0)
-
-
-def test_the_config_chooses_another_primary_comparison(tmp_path):
     plan = _plan(tmp_path, pairs=[["resnet", "vit"]], equivalence_margin=2)
     assert (plan.size, plan.pair, plan.equivalence_margin) == (120, ("resnet", "vit"), 2.0)
 
@@ -55,20 +52,21 @@ def test_an_impossible_plan_is_refused_with_the_reason(tmp_path, protocol, messa
         _plan(tmp_path, **protocol)
 
 
-def test_the_first_analysis_is_of_the_planned_seeds_at_5_percent():
+def test_the_first_analysis_is_of_the_planned_seeds_at_5_percent_once_none_is_missing():
     assert _rules(PLAN, 0, 1, 2) == ((0, 1, 2), 0.05, None)
     assert _rules(PLAN, 0, 1, 2, 9) == ((0, 1, 2), 0.05, None), "seed 9 was not planned"
-
-
-def test_there_is_no_conclusion_while_planned_seeds_are_missing():
     plan = dataclasses.replace(PLAN, seeds=(0, 1, 2, 3, 4))
     for finished in ((0,), (0, 1), (0, 1, 2, 3)):
         assert _rules(plan, *finished) == (finished, 0.05, CaveatKind.UNFINISHED)
     assert _rules(dataclasses.replace(PLAN, seeds=(0, 1)), 0) == ((0,), 0.05, None), "two seeds are too few in any case"
 
 
+def _with_seeds(plan, count):
+    return _with_changes(plan, dataclasses.replace(PLAN, seeds=tuple(range(count))))
+
+
 def test_added_seeds_make_a_second_analysis_at_1_percent_once_all_are_finished():
-    plan = _with_changes(PLAN, dataclasses.replace(PLAN, seeds=(0, 1, 2, 3, 4)))
+    plan = _with_seeds(PLAN, 5)
     assert plan.seeds == (0, 1, 2) and plan.added_seeds == ((3, 4),) and not plan.deviations
     assert _rules(plan, 0, 1, 2, 3) == ((0, 1, 2), 0.05, None)
     assert _rules(plan, 0, 1, 2, 3, 4) == ((0, 1, 2, 3, 4), 0.01, None)
@@ -76,8 +74,9 @@ def test_added_seeds_make_a_second_analysis_at_1_percent_once_all_are_finished()
 
 
 def test_seeds_added_a_second_time_are_not_analyzed():
-    plan = _with_changes(PLAN, dataclasses.replace(PLAN, seeds=(0, 1, 2, 3)))
-    plan = _with_changes(plan, dataclasses.replace(PLAN, seeds=(0, 1, 2, 3, 4)))
+    once = _with_seeds(PLAN, 4)
+    assert _with_seeds(once, 4) == once  # nothing was added
+    plan = _with_seeds(once, 5)
     assert plan.added_seeds == ((3,), (4,)) and plan.analysed_seeds == (0, 1, 2, 3)
     assert _rules(plan, 0, 1, 2, 3, 4) == ((0, 1, 2, 3), 0.01, None)
     first, second = plan.deviation_texts
@@ -95,14 +94,11 @@ def test_a_plan_without_listed_runs_is_replaced(tmp_path, grid):
     assert register_plan(other, tmp_path) == other == read_plan(tmp_path)
 
 
-def test_adding_the_same_seeds_again_does_not_change_the_plan():
-    plan = _with_changes(PLAN, dataclasses.replace(PLAN, seeds=(0, 1, 2, 3)))
-    assert _with_changes(plan, dataclasses.replace(PLAN, seeds=(0, 1, 2, 3))) == plan
-
-
-def test_the_order_of_models_and_pairs_does_not_matter():
+def test_the_order_of_models_and_pairs_does_not_matter_and_planned_comparisons_are_counted():
     plan = dataclasses.replace(PLAN, pairs=(("a", "b"), ("a", "c")))
     assert _with_changes(plan, dataclasses.replace(plan, pair=("b", "a"), pairs=(("c", "a"), ("b", "a")))) == plan
+    assert PLAN.secondary_count == 5
+    assert dataclasses.replace(PLAN, pairs=(("b", "a"),)).secondary_count == 1
 
 
 @pytest.mark.parametrize(
@@ -124,34 +120,19 @@ def test_a_changed_plan_is_reported_and_the_first_one_stays(change, kind):
     assert text.endswith("no conclusions." if kind == "budget" else "follow the first plan.")
 
 
-def test_a_changed_budget_allows_no_conclusion():
+def test_another_budget_and_unplanned_seeds_allow_no_conclusion_and_other_obstacles_come_before_missing_seeds():
     plan = dataclasses.replace(PLAN, deviations=(Deviation("budget", "5 steps", "9 steps"),))
     assert _rules(plan, 0, 1, 2)[2] is CaveatKind.UNPLANNED_BUDGET
-
-
-def test_unplanned_seeds_allow_no_conclusion():
     assert _rules(PLAN, 7, 5, 9) == ((5, 7, 9), 0.05, CaveatKind.UNPLANNED_SEEDS)
-
-
-def test_another_caveat_comes_before_missing_seeds():
-    plan = dataclasses.replace(PLAN, seeds=(0, 1, 2, 3))
-    tuning = Caveat(CaveatKind.UNEQUAL_RECIPE_CARE, "unequal")
+    plan, tuning = dataclasses.replace(PLAN, seeds=(0, 1, 2, 3)), Caveat(CaveatKind.UNEQUAL_RECIPE_CARE, "unequal")
     assert _rules(plan, 0, 1, 2, caveat=tuning)[2] is CaveatKind.UNEQUAL_RECIPE_CARE
 
 
-def test_all_planned_secondary_comparisons_are_counted():
-    assert PLAN.secondary_count == 5
-    assert dataclasses.replace(PLAN, pairs=(("b", "a"),)).secondary_count == 1
-
-
-@pytest.mark.parametrize("text", ["[]", "{", '{"seeds": []}', '{"seeds": "abc"}', "null"])
-def test_a_damaged_plan_is_refused(tmp_path, text):
-    (tmp_path / FILE_NAME).write_text(text)
-    with pytest.raises(InputError, match=r"analysis_plan\.json is not the analysis plan of an experiment"):
-        read_plan(tmp_path)
-
-
-def test_a_plan_is_read_as_it_was_written(tmp_path):
+def test_a_plan_is_read_as_it_was_written_and_a_damaged_one_is_refused(tmp_path):
     plan = dataclasses.replace(PLAN, added_seeds=((3, 4),), pairs=(("a", "b"),))
     (tmp_path / FILE_NAME).write_text(json.dumps(dataclasses.asdict(plan)))
     assert read_plan(tmp_path) == plan
+    for text in ("[]", "{", '{"seeds": []}', '{"seeds": "abc"}', "null"):
+        (tmp_path / FILE_NAME).write_text(text)
+        with pytest.raises(InputError, match=r"analysis_plan\.json is not the analysis plan of an experiment"):
+            read_plan(tmp_path)

@@ -33,11 +33,8 @@ def test_recipes_chosen_with_unequal_care_allow_no_conclusion(first, second, tex
     assert caveat is None if text is None else text in caveat.text
 
 
-def test_a_linear_probe_is_fitted_without_a_recipe():
+def test_a_linear_probe_has_no_recipe_and_a_network_without_a_result_one_by_hand():
     probe = make_result(start_kind="linear probe", passes=1)
     assert recipe_caveat({"a": [make_result(**BEST_OF_12)], "b": [probe]}) is None
-
-
-def test_a_network_without_a_result_has_a_recipe_by_hand():
     assert recipe_caveat({"a": [None], "b": [make_result(**GIVEN)]}) is None
     assert recipe_caveat({"a": [None], "b": [make_result(**FALLBACK)]}) is not None

@@ -37,8 +37,11 @@ def _start(run):
     return start.start_kind, start.start_name
 
 
-def test_a_start_runs_before_the_one_that_starts_from_it(finished):
+def test_a_start_runs_before_the_one_that_starts_from_it_which_records_it(finished):
     assert list(_run_folders(finished)) == ["resnet", "longer"]
+    runs = _run_folders(finished)
+    assert _start(runs["longer"]) == (StartKind.CONTINUED, "resnet-n120-s3")
+    assert _start(runs["resnet"]) == (StartKind.SCRATCH, None)
 
 
 def test_with_a_learning_rate_of_zero_the_weights_are_those_of_the_start(tmp_path):
@@ -56,12 +59,6 @@ def test_a_changed_recipe_of_the_start_renames_the_run_that_starts_from_it(finis
     values = _values(finished.output)
     values["models"]["resnet"] = {**values["models"]["resnet"], "label_smoothing": 0.2}
     assert _run_folders(experiment_from_dict(values))["longer"].folder != _run_folders(finished)["longer"].folder
-
-
-def test_the_result_records_the_weights_that_the_run_started_from(finished):
-    runs = _run_folders(finished)
-    assert _start(runs["longer"]) == (StartKind.CONTINUED, "resnet-n120-s3")
-    assert _start(runs["resnet"]) == (StartKind.SCRATCH, None)
 
 
 def test_a_start_whose_weights_do_not_fit_is_refused(finished):

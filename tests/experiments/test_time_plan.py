@@ -12,9 +12,9 @@ from lightning.fabric import Fabric
 from rich.console import Console
 
 from tests.experiments.tiny import tiny_config
+from tests.refused import refused
 from tests.results import make_result
 from vit_vs_cnn.config.experiment import Budget, Executor, Experiment, Protocol, experiment_from_dict
-from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments.analysis_plan import make_analysis_plan, register_plan
 from vit_vs_cnn.experiments.time_plan import (
     GridPlan,
@@ -129,24 +129,17 @@ def test_parallel_runs_shorten_the_plan(pool, monkeypatch, cores, workers, seeds
     monkeypatch.setattr("os.cpu_count", lambda: cores)
     experiment, plan = _experiment(Path("runs")), GridPlan((1300,), tuple(range(seeds)), (100,))
     executor = Executor(name="processes", workers=workers)
-    alone, parallel = (
-        GridTimeModel(one, pool, dict.fromkeys(one.models, 1.0)).of(plan).seconds
-        for one in (experiment, replace(experiment, executor=executor))
-    )
+    experiments = experiment, replace(experiment, executor=executor)
+    alone, parallel = (GridTimeModel(one, pool, dict.fromkeys(one.models, 1.0)).of(plan).seconds for one in experiments)
     assert parallel - 12 == pytest.approx(alone / at_a_time)  # 12 seconds until the processes have read the images
 
 
 @pytest.mark.parametrize(
     ("change", "is_larger"),
     [
-        ({"runs": 9}, False),
-        ({"train_sizes": (50, 100, 200)}, True),
-        ({"train_sizes": (100, 150, 180)}, False),
-        ({"train_sizes": (200,), "steps": (60,)}, False),
-        ({"seeds": (0, 1, 2, 3)}, True),
-        ({"seeds": (0, 1, 3, 4)}, False),
-        ({"steps": (60,)}, True),
-        ({"steps": (40,), "seeds": (0, 1, 2, 3)}, False),
+        *[({"runs": 9}, False), ({"train_sizes": (50, 100, 200)}, True), ({"train_sizes": (100, 150, 180)}, False)],
+        *[({"seeds": (0, 1, 2, 3)}, True), ({"seeds": (0, 1, 3, 4)}, False), ({"steps": (60,)}, True)],
+        *[({"train_sizes": (200,), "steps": (60,)}, False), ({"steps": (40,), "seeds": (0, 1, 2, 3)}, False)],
     ],
 )
 def test_a_larger_plan_has_all_seeds_and_no_fewer_sizes_images_or_steps(change, is_larger):
@@ -165,9 +158,7 @@ def test_the_cheapest_plan_with_a_conclusion_may_overrun_the_minutes():
 
 
 def test_too_few_minutes_are_refused_with_the_minutes_needed(pool):
-    with pytest.raises(
-        InputError, match=r"minutes 0\.01: the smallest plan \(1,300 images, 1 seed, 25 steps each\) takes about"
-    ):
+    with refused("minutes 0.01: the smallest plan (1,300 images, 1 seed, 25 steps each) takes about"):
         _chosen(_experiment(Path("runs"), minutes=0.01), pool, {"vit": 0.01, "resnet": 0.03})
 
 
@@ -199,7 +190,7 @@ def test_recipes_by_size_or_budget_are_refused_if_minutes_choose_these(tmp_path,
     values = tiny_config(tmp_path) | {"minutes": 1.0}
     values["protocol"] |= {"train_sizes": [60], "budget": {"steps": [2, 4]}}
     values["models"]["vit"][recipe] = {60 if recipe == "by_size" else 4: {"label_smoothing": 0.2}}
-    with pytest.raises(InputError, match=rf"models.vit.{recipe}: minutes chooses protocol.{what}"):
+    with refused(f"models.vit.{recipe}: minutes chooses protocol.{what}"):
         plan_for_time(experiment_from_dict(values), fixed=[fixed], console=Console(quiet=True))
 
 
@@ -266,10 +257,7 @@ def test_a_folder_of_other_images_is_refused(tmp_path):
     other = started.to_dict()
     other["data"] |= {"source": "folder", "root": "elsewhere"}
     (started.folder / "experiment.yaml").write_text(yaml.safe_dump(other))
-    with pytest.raises(
-        InputError,
-        match=r"holds an experiment with other images \(the folder elsewhere, not synthetic images\); give this one",
-    ):
+    with refused("other images (the folder elsewhere, not synthetic images); give this one"):
         plan_for_time(started, console=Console(quiet=True))
 
 

@@ -57,15 +57,12 @@ def tuned(tmp_path_factory) -> Path:
     return output
 
 
-def test_the_first_trial_is_the_configs_recipe_and_the_others_are_the_same_for_all_models(tuned):
+def test_trials_are_equal_for_all_models_begin_with_the_configs_recipe_and_are_scored_on_validation(tuned):
     values = {(t["model"], t["trial"]): json.loads(t["values"]) for t in read_table(tuned)}
     assert [*values] == [(name, str(trial)) for name in ("linear", "other") for trial in range(3)]
     assert values["linear", "0"] == {}
     assert {*values["linear", "1"]} == {*SPACE}
     assert values["linear", "1"] == values["other", "1"] != values["linear", "2"]
-
-
-def test_trials_are_scored_on_validation_and_only_the_grid_is_tested(tuned):
     scored = [read_result(path).scores.scored_on for path in tuned.glob("tiny/tuning/*/result.json")]
     assert {*scored} == {ScoredOn.VALIDATION}
     (log,) = tuned.rglob("test-sets/*.jsonl")
@@ -103,14 +100,11 @@ def test_a_sampled_augmentation_changes_one_setting_of_the_shared_or_own_one():
     assert _with_sampled(model, {"label_smoothing": 0.3}, shared) == replace(model, label_smoothing=0.3)
 
 
-def test_the_chosen_recipes_are_printed(tuned, capsys):
+def test_chosen_recipes_are_printed_and_count_as_given_by_hand_if_they_are_changed(tuned, capsys):
     cli.PRINTERS["tune"](experiment_from_dict(read_config(tuned / "tiny" / "tuned.yaml")))
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("linear, 120 images: trial ")
     assert len(lines) == 2 + 2
-
-
-def test_a_searched_recipe_that_is_changed_counts_as_given_by_hand(tuned):
     values = read_config(tuned / "tiny" / "tuned.yaml")
     values["models"]["linear"]["by_size"] = {60: {"optimizer": {"lr": 0.0123}}}
     config = experiment_from_dict(values)
@@ -132,26 +126,16 @@ def test_a_diverged_trial_counts_and_is_neither_chosen_nor_repeated(tmp_path):
     values["models"]["linear"] |= {"optimizer": {"name": "sgd"}, "schedule": {"warmup": 0.0}}
     values["trainer"].pop("gradient_clip_val")
     run_quietly(experiment_from_dict(values))
-    states = {json.loads(trial["values"]).get("optimizer.lr"): trial["state"] for trial in read_table(tmp_path)}
-    assert states == {None: "complete", 0.1: "complete", 1e38: "diverged"}
-    assert {(trial["state"], trial["steps"]) for trial in read_table(tmp_path)} == {
-        ("complete", "6"),
-        ("diverged", "0"),
-    }
+    trials = read_table(tmp_path)
+    states = {json.loads(one["values"]).get("optimizer.lr"): (one["state"], one["steps"]) for one in trials}
+    assert states == {None: ("complete", "6"), 0.1: ("complete", "6"), 1e38: ("diverged", "0")}
     chosen = experiment_from_dict(read_config(tmp_path / "tiny" / "tuned.yaml")).models["linear"]
     assert chosen.optimizer.lr < 1
     assert chosen.recipe.search.trials == 4
-    assert len(chosen.recipe.search.trial_accuracies) == sum(t["state"] == "complete" for t in read_table(tmp_path))
+    assert len(chosen.recipe.search.trial_accuracies) == sum(one["state"] == "complete" for one in trials)
     before = modification_times(tmp_path)
     run_quietly(experiment_from_dict(values))
     assert modification_times(tmp_path) == before
-
-
-def test_trials_need_validation_images(tmp_path):
-    values = values_with(tmp_path)
-    values["data"]["validation_fraction"] = 0.0
-    with pytest.raises(InputError, match="leaves no validation image"):
-        run_quietly(experiment_from_dict(values))
 
 
 def test_options_that_a_model_lacks_are_not_searched(tmp_path):
@@ -164,7 +148,11 @@ def test_options_that_a_model_lacks_are_not_searched(tmp_path):
         vc.tune(values, quiet=True)
 
 
-def test_linear_probes_have_no_recipe_to_search_for(tmp_path):
+def test_a_search_needs_validation_images_and_models_that_are_not_linear_probes(tmp_path):
+    values = values_with(tmp_path)
+    values["data"]["validation_fraction"] = 0.0
+    with pytest.raises(InputError, match="leaves no validation image"):
+        run_quietly(experiment_from_dict(values))
     probe = {"name": "resnet8", "weights": {"file": "unused.pth"}, "finetune": "head"}
     with pytest.raises(InputError, match="tuning: all models are linear probes"):
         vc.tune(tiny_config(tmp_path) | {"models": {"probe": probe}}, quiet=True)
@@ -194,16 +182,13 @@ def test_recipes_are_searched_for_with_the_largest_size_and_the_longest_budget(t
     run_quietly(experiment_from_dict(values))
     assert {(t["train_size"], t["budget"]) for t in read_table(tmp_path)} == {("120", "3 steps")}
     found = read_findings(tmp_path / "tiny")
-    assert {(r.train_size, r.budget, r.tuning.tuned_at) for r in found.results} == {
-        (size, budget, 120) for size in (60, 120) for budget in ("2 steps", "3 steps")
-    }
+    expected = {(size, budget, 120) for size in (60, 120) for budget in ("2 steps", "3 steps")}
+    assert {(r.train_size, r.budget, r.tuning.tuned_at) for r in found.results} == expected
 
 
 def test_the_report_lists_recipes_and_trials(tuned, tmp_path):
     write_experiment_page(read_findings(tuned / "tiny"), tmp_path)
-    models, trials = (
-        [*csv.DictReader((tmp_path / "tables" / f"{name}.csv").read_text().splitlines())]
-        for name in ("models", "trials")
-    )
+    texts = ((tmp_path / "tables" / f"{name}.csv").read_text() for name in ("models", "trials"))
+    models, trials = ([*csv.DictReader(text.splitlines())] for text in texts)
     assert {row["recipe"] for row in models} == {"best of 3 trials with 120 images"}
     assert len(trials) == len(read_table(tuned))

@@ -12,6 +12,10 @@ from vit_vs_cnn.runs.result import RunResult
 
 def tiny_config(output: Path, **changes: Any) -> dict[str, Any]:
     """Both models on 120 synthetic images, with every source of randomness enabled."""
+    sizes = {"patch_size": 8, "embed_dim": 24, "depth": 2, "num_heads": 3}
+    vit = {"recipe": "none", "name": "vit_nano", "options": {**sizes, "dropout": 0.2, "drop_path": 0.3}}
+    resnet = {"recipe": "none", "name": "resnet8", "options": {"width": 4}, "optimizer": {"name": "sgd", "lr": 0.05}}
+    trainer = {"logger": False, "deterministic": True, "accelerator": "cpu", "devices": 1}
     values: dict[str, Any] = {
         "name": "tiny",
         "output": str(output),
@@ -22,32 +26,8 @@ def tiny_config(output: Path, **changes: Any) -> dict[str, Any]:
             "augmentation": {"policy": "randaugment", "mixup": 0.8, "cutmix": 1.0, "erasing": 0.5},
         },
         "protocol": {"train_sizes": [120], "seeds": [3], "budget": {"steps": 23}, "batch_size": 14},
-        "models": {
-            "vit": {
-                "recipe": "none",
-                "name": "vit_nano",
-                "options": {
-                    **{"patch_size": 8, "embed_dim": 24, "depth": 2, "num_heads": 3},
-                    **{"dropout": 0.2, "drop_path": 0.3},
-                },
-                "ema_half_life": 0.2,
-                "label_smoothing": 0.1,
-            },
-            "resnet": {
-                "recipe": "none",
-                "name": "resnet8",
-                "options": {"width": 4},
-                "optimizer": {"name": "sgd", "lr": 0.05},
-            },
-        },
-        "trainer": {
-            "logger": False,
-            "deterministic": True,
-            "gradient_clip_val": 1.0,
-            "accumulate_grad_batches": 2,
-            "accelerator": "cpu",
-            "devices": 1,
-        },
+        "models": {"vit": {**vit, "ema_half_life": 0.2, "label_smoothing": 0.1}, "resnet": resnet},
+        "trainer": {**trainer, "gradient_clip_val": 1.0, "accumulate_grad_batches": 2},
         "execution": {"checkpoint_interval": 3, "validation_interval": 5},
     }
     return values | changes

@@ -9,8 +9,8 @@ import pytest
 from PIL import Image
 
 import vit_vs_cnn as vc
-from tests.experiments.tiny import tiny_config, tiny_experiment
-from vit_vs_cnn.config.experiment import Data, Experiment, experiment_from_dict
+from tests.experiments.tiny import tiny_experiment
+from vit_vs_cnn.config.experiment import Data, Experiment
 from vit_vs_cnn.config.schema import Tuning
 from vit_vs_cnn.data.options import FolderOptions
 from vit_vs_cnn.errors import InputError
@@ -68,22 +68,17 @@ def test_every_image_is_in_one_fold_which_a_seed_uses_for_testing_only(photos, g
             assert smaller[0] <= used[0] and smaller[1] <= used[1]
             smaller = used
             if group is not None:
-                sides = [
-                    {*(part.groups or ())} for part in (run_images.training, run_images.validation, pool.test(seed))
-                ]
-                assert not sides[0] & sides[1] and not sides[0] & sides[2] and not sides[1] & sides[2]
+                parts = [{*part.groups} for part in (run_images.training, run_images.validation, pool.test(seed))]
+                assert sum(map(len, parts)) == len(set.union(*parts))
 
 
 def test_each_fold_has_a_name_and_the_fingerprint_depends_on_split_options(photos):
     pool = ExperimentData(_data(photos))
     assert len({pool.test_set(seed) for seed in range(10)}) == 5
     assert all(pool.test_set(seed).startswith(pool.fingerprint) for seed in range(5))
-    others = [
-        ExperimentData(_data(photos, split_seed=1)),
-        ExperimentData(_data(photos, test_fraction=0.25)),
-        ExperimentData(_data(photos, group="^([a-z]+[0-9]+)_")),
-    ]
-    assert len({pool.fingerprint, *(other.fingerprint for other in others)}) == 4
+    changes = {"split_seed": 1}, {"test_fraction": 0.25}, {"group": "^([a-z]+[0-9]+)_"}
+    others = {ExperimentData(_data(photos, **change)).fingerprint for change in changes}
+    assert len({pool.fingerprint, *others}) == 4
 
 
 def test_all_seeds_use_the_first_fold_if_recipes_are_searched_or_validation_images_scored(photos):
@@ -115,15 +110,8 @@ def test_a_fold_without_readable_images_is_named(tmp_path):
 
 
 def _experiment(photos: Path, output: Path) -> Experiment:
-    values = tiny_config(output)
-    values["data"] = {
-        "source": "folder",
-        "root": str(photos),
-        "folder": {"image_size": 16, "cache": str(photos.parent / "cache")},
-        "validation_fraction": 0.2,
-    }
-    values["protocol"] = {"train_sizes": ["all"], "seeds": list(SEEDS), "budget": {"steps": 2}, "batch_size": 14}
-    return experiment_from_dict(values)
+    protocol = {"train_sizes": ["all"], "seeds": list(SEEDS), "budget": {"steps": 2}, "batch_size": 14}
+    return replace(tiny_experiment(output, protocol=protocol), data=_data(photos))
 
 
 @pytest.fixture(scope="module")
@@ -164,9 +152,8 @@ def test_networks_are_compared_on_the_folds_of_their_seeds(trained, tmp_path):
     found = vc.compare(trained, parts=parts, output=tmp_path / "compared", quiet=True)
     by_run = {(result.model, result.seed): result for result in _results(trained)}
     rows = found.frame().to_dict("records")
-    assert {row["network"]: row["accuracy"] for row in rows} == {
-        f"{name}-s{seed}": result.accuracy for (name, seed), result in by_run.items()
-    }
+    expected = {f"{name}-s{seed}": result.accuracy for (name, seed), result in by_run.items()}
+    assert {row["network"]: row["accuracy"] for row in rows} == expected
     assert found.images == 45
     (pair,) = found.accuracy.pairs
     report = read_findings(trained).analysis.comparisons[0]

@@ -44,17 +44,12 @@ def experiment(tmp_path):
 
 
 def _results(pool: ExperimentData, sizes=(8, 32)):
+    common = {"source": "folder", "fingerprint": pool.fingerprint}
+    places = [(n, seed) for n in sizes for seed in (0, 1)]
+    subsets = {place: pool.draw(*place).subset_hash for place in places}
+    counts = {seed: len(pool.test(seed)) for seed in (0, 1)}
     return [
-        make_result(
-            train_size=n,
-            seed=seed,
-            subset=pool.draw(n, seed).subset_hash,
-            source="folder",
-            fingerprint=pool.fingerprint,
-            scored_images=len(pool.test(seed)),
-        )
-        for n in sizes
-        for seed in (0, 1)
+        make_result(train_size=n, seed=s, subset=subsets[n, s], scored_images=counts[s], **common) for n, s in places
     ]
 
 
@@ -79,9 +74,8 @@ def test_only_leaked_images_of_the_subset_are_found(experiment):
 def test_near_duplicate_pairs_are_named_with_their_labels(experiment):
     pool = ExperimentData(experiment.data)
     pairs = find_near_duplicates(experiment.folder, _results(pool)).pairs
-    originals = {
-        f"test/{name}/leak{i}.jpg": f"train/{name}/{10 + i}.png" for name in ("china", "flower") for i in range(3)
-    }
+    places = [(name, i) for name in ("china", "flower") for i in range(3)]
+    originals = {f"test/{name}/leak{i}.jpg": f"train/{name}/{10 + i}.png" for name, i in places}
     assert {test: train for test, train, *_ in pairs} == originals
     assert all(first == second == test.split("/")[1] for test, _, _, first, second in pairs)
     assert all(0.62 < alike <= 1 for _, _, alike, *_ in pairs)

@@ -24,9 +24,8 @@ LAYOUTS = {
 
 def vit(depth=3, seed=0, **options):
     torch.manual_seed(seed)
-    model = VisionTransformer(
-        IMAGE_SIZE, PATCH, num_classes=CLASSES, embed_dim=22, depth=depth, num_heads=2, **{"qkv_bias": True, **options}
-    )
+    sizes = {"num_classes": CLASSES, "embed_dim": 22, "depth": depth, "num_heads": 2}
+    model = VisionTransformer(IMAGE_SIZE, PATCH, **sizes, **options)
     for block in model.encoder.blocks:  # sharper than at the start of training, so that mistakes show
         block.attention.query_projection.weight.data.mul_(3)
     return model.double().eval()

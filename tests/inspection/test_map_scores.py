@@ -183,13 +183,11 @@ def test_rollout_is_marked_class_agnostic_and_relevance_class_specific(monkeypat
 
 
 @pytest.mark.parametrize(
-    "change, message",
-    [({"methods": ["rolout"]}, 'no method "rolout"'), ({"methods": ["rollout"]}, "Template has no attention weights")],
+    ("method", "message"), [("rolout", 'no method "rolout"'), ("rollout", "Template has no attention weights")]
 )
-def test_unknown_and_unavailable_methods_are_refused(change, message):
-    given = {"network": Template(), "images": _images(), "methods": ["random"], "normalize": _scale}
+def test_unknown_and_unavailable_methods_are_refused(method, message):
     with pytest.raises(InputError, match=message):
-        score_methods(**given | change)
+        score_methods(Template(), _images(), [method], normalize=_scale)
 
 
 MASK_SIZE = (7, 11)

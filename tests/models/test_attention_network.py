@@ -1,5 +1,4 @@
 import copy
-import io
 
 import pytest
 import torch
@@ -82,20 +81,18 @@ def test_a_convolution_that_is_used_twice_is_replaced_once():
 @pytest.mark.parametrize(
     ("name", "options"),
     [
-        ("resnet8", {"width": 5, "released": True, "window_size": 5, "sharpness": 5.0}),
+        ("resnet8", {"released": True, "window_size": 5, "sharpness": 5.0}),
         pytest.param("timm/resnet10t", {"released": True, "window_size": 5}, marks=pytest.mark.slow),
         pytest.param("timm/mobilenetv3_small_050", {"form": "quadratic"}, marks=pytest.mark.slow),
     ],
 )
-def test_the_checkpoint_of_a_converted_network_loads_into_a_new_attention_model(name, options):
-    own = dict(options)
-    model = trained(name, **({"width": own.pop("width")} if "width" in own else {}))
-    compiled = AttentionNetwork(model, image_size=(ROWS, COLS), **own)
-    file = io.BytesIO()
-    torch.save(compiled.state_dict(), file)
-    file.seek(0)
-    again = create_model(f"attention/{name}", num_classes=CLASSES, image_size=(ROWS, COLS), **options).double().eval()
-    again.load_state_dict(torch.load(file, weights_only=True))
+def test_the_checkpoint_of_a_converted_network_loads_into_a_new_attention_model(tmp_path, name, options):
+    sizes = {"width": 5} if name == "resnet8" else {}
+    model = trained(name, **sizes)
+    compiled = AttentionNetwork(model, image_size=(ROWS, COLS), **options)
+    torch.save(compiled.state_dict(), tmp_path / "weights.pth")
+    again = create_model(f"attention/{name}", num_classes=CLASSES, image_size=(ROWS, COLS), **sizes, **options)
+    again.double().eval().load_state_dict(torch.load(tmp_path / "weights.pth", weights_only=True))
     x = images()
     with torch.no_grad():
         assert torch.equal(again(x), compiled(x))
@@ -107,10 +104,8 @@ def test_attention_weights_are_returned_in_the_order_of_the_layers():
     x = images()
     logits, weights = model(x, return_attention=True)
     assert (logits - model(x)).abs().max() < 1e-10
-    grids = [240, 240, 240, 240, 60, 60, 15]
-    assert [tuple(layer.shape[1:]) for layer in weights] == [
-        (9, queries, tokens) for queries, tokens in zip([240, 240, 240, 60, 60, 15, 15], grids, strict=True)
-    ]
+    grids = [240, 240, 240, 240, 60, 60, 15]  # tokens of each layer, which are the queries of the one before
+    assert [layer.shape[1:] for layer in weights] == [(9, *pair) for pair in zip([*grids[1:], 15], grids, strict=True)]
     logits.sum().backward()
     assert model.network.stem[0].output_weight.grad.any()
 
@@ -173,16 +168,13 @@ class Branches(nn.Module):
 
 
 @pytest.mark.parametrize("options", [{}, {"head_dim": 2, "released": True}])
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda layer: layer.register_forward_hook(lambda _, __, output: -output),
-        lambda layer: layer.register_forward_pre_hook(lambda _, x: (-x[0],)),
-    ],
-)
-def test_a_layer_that_does_more_than_its_convolution_is_refused(change, options):
+@pytest.mark.parametrize("is_before", [False, True])
+def test_a_layer_that_does_more_than_its_convolution_is_refused(is_before, options):
     model = Branches().double().eval()
-    change(model.conv)
+    if is_before:
+        model.conv.register_forward_pre_hook(lambda _, x: (-x[0],))
+    else:
+        model.conv.register_forward_hook(lambda _, __, output: -output)
     for build in (network_to_attention, AttentionNetwork):
         with pytest.raises(ValueError, match=r"Branches .* its outputs differ by .* is there a hook"):
             build(model, image_size=(ROWS, COLS), **options)

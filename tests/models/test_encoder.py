@@ -19,24 +19,16 @@ def tokens():
 
 def test_block_equals_torchs_pre_norm_layer_with_the_same_weights():
     ours = EncoderBlock(attention(), 2.0).double()
-    theirs = nn.TransformerEncoderLayer(
-        DIM, HEADS, 2 * DIM, 0.0, F.gelu, 1e-6, batch_first=True, norm_first=True, dtype=torch.float64
-    )
+    norms = {"batch_first": True, "norm_first": True}
+    theirs = nn.TransformerEncoderLayer(DIM, HEADS, 2 * DIM, 0.0, F.gelu, 1e-6, **norms, dtype=torch.float64)
     weights = {name: torch.randn_like(value) / 3 for name, value in ours.state_dict().items()}
     ours.load_state_dict(weights)
-    packed = {
-        f"self_attn.in_proj_{kind}": torch.cat(
-            [weights[f"attention.{name}_projection.{kind}"] for name in ("query", "key", "value")]
-        )
-        for kind in ("weight", "bias")
-    }
-    names = {
-        "self_attn.out_proj": "attention.output_projection",
-        "norm1": "attention_norm",
-        "norm2": "mlp_norm",
-        "linear1": "mlp.expand",
-        "linear2": "mlp.contract",
-    }
+    packed = {}
+    for kind in ("weight", "bias"):
+        parts = [weights[f"attention.{name}_projection.{kind}"] for name in ("query", "key", "value")]
+        packed[f"self_attn.in_proj_{kind}"] = torch.cat(parts)
+    names = {"self_attn.out_proj": "attention.output_projection", "norm1": "attention_norm", "norm2": "mlp_norm"}
+    names |= {"linear1": "mlp.expand", "linear2": "mlp.contract"}
     for their_name, our_name in names.items():
         packed |= {f"{their_name}.{kind}": weights[f"{our_name}.{kind}"] for kind in ("weight", "bias")}
     theirs.load_state_dict(packed)
@@ -53,14 +45,11 @@ def test_blocks_are_modules_from_tensor_to_tensor():
     assert [layer.shape for layer in weights] == [(BATCH, HEADS, TOKENS, TOKENS)] * 3
 
 
-def test_drop_path_grows_linearly_and_is_absent_in_the_first_block():
+def test_drop_path_grows_linearly_and_drops_the_branch_and_not_the_tokens():
     encoder = Encoder([attention() for _ in range(5)], 2.0, drop_path=0.4)
     rates = [block.drop_path.p if block.drop_path else 0.0 for block in encoder.blocks]
     assert rates == pytest.approx([0.0, 0.1, 0.2, 0.3, 0.4])
     assert encoder.blocks[0].drop_path is None
-
-
-def test_drop_path_drops_the_branch_and_not_the_tokens():
     block = EncoderBlock(attention(), 2.0, drop_path=0.999).double()
     inputs = tokens()
     assert torch.equal(block(inputs), inputs)

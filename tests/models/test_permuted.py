@@ -6,7 +6,6 @@ from einops import rearrange
 
 from tests.experiments.tiny import run_quietly, tiny_config, tiny_experiment
 from vit_vs_cnn.api import load
-from vit_vs_cnn.cli import main
 from vit_vs_cnn.inspection.inspect import inspect_networks, open_networks, select_images
 from vit_vs_cnn.inspection.locality.study import study_locality
 from vit_vs_cnn.models.input_wrappers import PermutedInput, unwrap
@@ -15,9 +14,8 @@ from vit_vs_cnn.networks.build import build_network
 
 def _build(name, **options):
     torch.manual_seed(5)
-    return build_network(
-        {"name": name, "options": options}, num_classes=7, image_shape=(3, 24, 40), location="model"
-    ).eval()
+    model, shape = {"name": name, "options": options}, (3, 24, 40)
+    return build_network(model, num_classes=7, image_shape=shape, location="model").eval()
 
 
 def _blocks(images, size):
@@ -48,7 +46,7 @@ def test_a_vit_with_permuted_positions_computes_the_same_logits(block_size, patc
     assert not torch.allclose(_build("resnet8", permute_blocks=8)(images), _build("resnet8")(images))
 
 
-def test_a_loaded_network_permutes_images_and_has_no_maps_or_measures_of_positions(tmp_path, capsys):
+def test_a_loaded_network_permutes_images_and_has_no_maps_or_measures_of_positions(tmp_path, error_line):
     models = tiny_config(tmp_path)["models"]
     for model in models.values():
         model["options"]["permute_blocks"] = 8
@@ -57,20 +55,17 @@ def test_a_loaded_network_permutes_images_and_has_no_maps_or_measures_of_positio
     run_quietly(experiment)
     network = load(experiment.folder, "resnet")
     assert isinstance(network.network, PermutedInput) and network.network.block_size == 8
-    words = ["inspect", str(experiment.folder), "--methods", "rollout", "grad_cam", "--output", str(tmp_path / "page")]
-    assert main(words) == 2
-    assert "permute_blocks moves the blocks" in capsys.readouterr().err
     inspection = inspect_networks(open_networks([experiment.folder]), select_images(network, count=2))
     assert [[maps.method.name for maps in of.methods] for of in inspection.networks] == [["integrated_gradients"]] * 2
-    run = next(iter(experiment.folder.glob("vit-*")))
-    assert main(["locality", str(run)]) == 2
-    assert "permute_blocks moves the blocks" in capsys.readouterr().err
+    (run,) = experiment.folder.glob("vit-*")
+    methods = ["--methods", "rollout", "grad_cam", "--output", tmp_path / "page"]
+    for words in (["inspect", experiment.folder, *methods], ["locality", run]):
+        assert "permute_blocks moves the blocks" in error_line(*words)
     with pytest.warns(match="vit-n120-s3 is not measured: permute_blocks moves"):
         assert list(study_locality(experiment.folder, count=9, held_out=9)) == [[], []]
 
 
 @pytest.mark.parametrize("size", ["5", "32", "half", "true"])
-def test_blocks_that_do_not_divide_the_images_are_refused(size, capsys):
+def test_blocks_that_do_not_divide_the_images_are_refused(size, error_line):
     words = ["--data.synthetic.train_images", "60", "--protocol.train_sizes", "[60]"]
-    assert main(["train", "--models.vit.options.permute_blocks", size, *words]) == 2
-    assert "permute_blocks" in capsys.readouterr().err
+    assert "permute_blocks" in error_line("train", "--models.vit.options.permute_blocks", size, *words)

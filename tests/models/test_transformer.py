@@ -32,9 +32,8 @@ def packed(weights, ours, theirs):
 
 def ours_and_torchs(norm):
     ours = transformer(encoder_depth=2, decoder_depth=3, mlp_ratio=2.0, norm=norm)
-    theirs = nn.Transformer(
-        DIM, HEADS, 2, 3, 2 * DIM, 0.0, F.gelu, None, None, 1e-6, True, norm == "pre", dtype=torch.float64
-    )
+    sizes = (DIM, HEADS, 2, 3, 2 * DIM, 0.0, F.gelu, None, None, 1e-6, True)
+    theirs = nn.Transformer(*sizes, norm == "pre", dtype=torch.float64)
     ours.load_state_dict({name: torch.randn_like(weight) / 3 for name, weight in ours.state_dict().items()})
     weights = ours.state_dict()
     state = {}
@@ -104,9 +103,8 @@ def test_returning_the_weights_of_all_three_attentions_does_not_change_the_logit
 def test_greedy_decoding_equals_the_argmax_under_teacher_forcing():
     model = transformer()
     source, _ = sequences()
-    written = model.decode_greedily(
-        source, start_token=START, stop_token=STOP, max_tokens=TARGET, source_lengths=LENGTHS
-    )
+    options = {"start_token": START, "stop_token": STOP, "max_tokens": TARGET}
+    written = model.decode_greedily(source, **options, source_lengths=LENGTHS)
     target = torch.cat([torch.full((BATCH, 1), START), written[:, :-1]], dim=1)
     expected = model(source, target, source_lengths=LENGTHS).argmax(-1)
     for row in range(BATCH):
@@ -139,9 +137,10 @@ def test_too_long_sequences_and_invalid_arguments_are_refused():
         model(*sequences())
     with pytest.raises(ValueError, match="source_vocabulary must be a whole number and at least 1, but is 0"):
         Transformer(0, 5)
-    with pytest.raises(ValueError, match='norm must be "pre" or "post", but is "sandwich"'):
-        transformer(norm="sandwich")
-    with pytest.raises(ValueError, match="mlp_ratio must give the MLP at least one channel"):
-        transformer(mlp_ratio=0.01)
-    with pytest.raises(ValueError, match="encoder_depth must be a whole number and at least 1, but is 0"):
-        transformer(encoder_depth=0)
+    for name, value, reason in (
+        ("norm", "sandwich", 'must be "pre" or "post", but is "sandwich"'),
+        ("mlp_ratio", 0.01, "must give the MLP at least one channel"),
+        ("encoder_depth", 0, "must be a whole number and at least 1, but is 0"),
+    ):
+        with pytest.raises(ValueError, match=f"{name} {reason}"):
+            transformer(**{name: value})

@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from vit_vs_cnn.models import VisionTransformer
-from vit_vs_cnn.models.attention_options import POSITIONS
+from vit_vs_cnn.models.attention_options import WINDOW_KINDS
 
 BATCH, CLASSES, DIM = 2, 7, 12
 IMAGE_SIZE = (12, 20)  # a grid of 3 x 5
@@ -13,42 +13,6 @@ TOKENS = 15
 
 #: Recorded values: a hash of parameter names and shapes, and the sum of the initial weights.
 GOLDEN = {"plain": ("e2a5fa17a7", 54.6907), "class": ("5ca369a906", 53.2099), "conv": ("bba751af71", 87.1696)}
-
-CONFIGURATIONS = [
-    {},
-    {"pool": "class"},
-    {"class_token": True},
-    {"position": "sincos", "pool": "class"},
-    {"position": "none"},
-    {"position": "relative", "class_token": True},
-    {"position": "quadratic"},
-    {"position": "rotary", "pool": "class"},
-    {"position": "conditional", "pool": "class"},
-    {"window_size": 3},
-    {"window_size": (None, (3, 2)), "position": "relative", "class_token": True},
-    {"window_size": 2, "position": "relative"},
-    {"window_size": 3, "position": "quadratic"},
-    {"window_size": 2, "window_kind": "block", "position": "relative", "class_token": True},
-    {"stem": "conv"},
-    {"qk_norm": True, "layer_scale": 0.5, "qkv_bias": False},
-    {"dropout": 0.1, "attention_dropout": 0.1, "drop_path": 0.1},
-    {"score": "additive"},
-    {"score": "gaussian", "pool": "class"},
-    {"score": "linear", "pool": "class"},
-    {"score": "gated"},
-    {"score": "gated", "position": "none", "pool": "class"},
-    {"registers": 2},
-    {"registers": 3, "class_token": True, "position": "relative", "window_size": 3},
-    {"registers": 1, "score": "gated", "position": "none"},
-    {"pool": "sequence", "norm_before_pool": True, "registers": 2},
-    {"pool": "sequence", "class_token": True},
-    {"pre_norm": True, "norm_before_pool": True, "position": "rotary"},
-    {"stem": "conv_pool", "pool": "sequence", "norm_before_pool": True, "qkv_bias": False},
-    {"initialization": "mimetic", "position": "sincos", "pool": "class"},
-    {"initialization": "mimetic", "position": "relative", "window_size": 3},
-    {"initialization": "impulse"},
-    {"initialization": "impulse", "position": "sincos", "qkv_bias": False},
-]
 
 
 def build(**options):
@@ -58,37 +22,6 @@ def build(**options):
 
 def images(size=IMAGE_SIZE):
     return torch.randn(BATCH, 3, *size, dtype=torch.float64)
-
-
-@pytest.mark.parametrize("options", CONFIGURATIONS)
-def test_forward_hooks_find_tensors(options):
-    """In every module but rotary positions, which turn queries and keys."""
-    model, outputs = build(**options).eval(), []
-    for module in model.modules():
-        module.register_forward_hook(lambda module, _, output: outputs.append((type(module).__name__, output)))
-    model(images())
-    assert len(outputs) > 10
-    assert {name for name, output in outputs if not isinstance(output, torch.Tensor)} <= {"RotaryPosition"}
-
-
-@pytest.mark.parametrize("options", CONFIGURATIONS)
-def test_logits_with_attention_equal_the_fused_ones_in_outputs_and_gradients(options):
-    model = build(**options).eval()
-    batch = images()
-    fused = model(batch)
-    explicit, weights = model(batch, return_attention=True)
-    torch.testing.assert_close(explicit, fused, rtol=0, atol=1e-12)
-    tokens = TOKENS + model.num_prefix_tokens
-    assert [layer.shape for layer in weights] == [(BATCH, 3, tokens, tokens)] * 2
-    for layer in weights:
-        torch.testing.assert_close(layer.sum(-1), torch.ones_like(layer[..., 0]))
-    parameters = dict(model.named_parameters())
-    direction = torch.randn_like(fused)
-    gradients = (torch.autograd.grad(logits, [*parameters.values()], direction) for logits in (fused, explicit))
-    for name, ours, theirs in zip(parameters, *gradients, strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-10)
-        is_idle = name.endswith("key_projection.bias") or name == "pooling.score.bias"
-        assert ours.isfinite().all() and (ours.any() or is_idle), name
 
 
 def test_logits_follow_the_papers_equations():
@@ -102,29 +35,6 @@ def test_logits_follow_the_papers_equations():
         tokens = tokens + block.mlp(block.mlp_norm(tokens))
     expected = model.head(model.norm(tokens[:, 0]))
     torch.testing.assert_close(model(batch), expected, rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize("window", [{}, {"window_size": 3}, {"window_size": 2, "window_kind": "block"}])
-@pytest.mark.parametrize("position", POSITIONS)
-def test_resize_returns_a_copy_and_leaves_the_model_unchanged(position, window):
-    model = build(position=position, pool="class", **window).eval()
-    batch = images()
-    before = model(batch)
-    resized = model.resize((8, 28))
-    assert resized.image_size == (8, 28)
-    assert resized.grid_size == (2, 7)
-    assert resized(images((8, 28))).shape == (BATCH, CLASSES)
-    assert torch.equal(model(batch), before)
-    torch.testing.assert_close(model.resize(IMAGE_SIZE)(batch), before, rtol=0, atol=0)
-
-
-@pytest.mark.parametrize("position", ["sincos", "quadratic", "rotary", "conditional"])
-def test_a_resized_model_equals_one_built_for_that_size(position):
-    model = build(position=position, window_size=(3, None)).eval()
-    built = build(position=position, window_size=(3, None), image_size=(8, 28)).eval()
-    built.load_state_dict(model.state_dict())
-    batch = images((8, 28))
-    torch.testing.assert_close(model.resize((8, 28))(batch), built(batch), rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("options", [{}, {"pool": "class"}, {"position": "relative", "pool": "class"}])
@@ -146,6 +56,15 @@ def test_windows_may_differ_between_layers():
     assert attended_keys[2] == {0} | {middle + row + col for row in (-5, 0, 5) for col in (-1, 0, 1)}
     assert attended_keys[3] == {0, middle - 1, middle, middle + 1}
     assert all((layer[:, :, 0] > 0).all() for layer in weights)
+
+
+@pytest.mark.parametrize("kind", WINDOW_KINDS)
+def test_prefix_tokens_do_not_change_which_patches_attend_to_which(kind):
+    prefixes = {}, {"class_token": True, "registers": 2}
+    models = (build(window_size=2, window_kind=kind, **tokens).eval() for tokens in prefixes)
+    without, with_three = (model(images(), return_attention=True)[1] for model in models)
+    for patches, layer in zip(without, with_three, strict=True):
+        assert torch.equal(layer[:, :, 3:, 3:] > 0, patches > 0) and not patches.all()
 
 
 def _grown(model):
@@ -205,10 +124,8 @@ def test_positions_class_token_and_gates_have_no_weight_decay():
     quadratic = build(position="quadratic").no_weight_decay()
     assert {name.rpartition(".")[2] for name in quadratic} == {"sharpness", "centres"}
     gated = build(score="gated", position="none").no_weight_decay()
-    assert {name.rpartition(".attention.")[2] for name in gated} == {
-        "inner_attention.gate",
-        "inner_attention.position.projection",
-    }
+    names = {"inner_attention.gate", "inner_attention.position.projection"}
+    assert {name.rpartition(".attention.")[2] for name in gated} == names
 
 
 @pytest.mark.parametrize("options", [{"initialization": "mimetic"}, {"initialization": "impulse"}, {"score": "gated"}])

@@ -92,26 +92,6 @@ def test_a_checkpoint_of_a_registered_model_opens_once_the_model_is_registered(t
 
 
 @pytest.mark.parametrize(
-    ("spoil", "message"),
-    [
-        (lambda value: value.to("meta"), "has no values"),
-        (lambda value: value.to(torch.complex64), "has torch.complex64 values"),
-        (lambda value: value.to_sparse(), r"has torch.float32 values \(torch.sparse_coo\)"),
-        (lambda value: value.to(torch.int8), "head.weight has type torch.int8, and the network has torch.float32"),
-    ],
-    ids=["meta", "complex", "sparse", "int8"],
-)
-def test_weights_without_usable_values_are_refused(trained_once, tmp_path, spoil, message):
-    (run,) = trained_once.glob("resnet-*-s3-*")
-    contents = torch.load(run / "checkpoints" / "last.ckpt", weights_only=True)
-    state = contents["state_dict"]
-    contents["state_dict"] = {name: spoil(v) if name.endswith("head.weight") else v for name, v in state.items()}
-    torch.save(contents, tmp_path / "spoiled.ckpt")
-    with pytest.raises(InputError, match=message):
-        TrainedNetwork.open(tmp_path / "spoiled.ckpt")
-
-
-@pytest.mark.parametrize(
     "error", [OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), SafetensorError("No space left on device")]
 )
 def test_an_export_to_a_full_disk_is_refused_with_the_reason(trained_once, tmp_path, monkeypatch, error):

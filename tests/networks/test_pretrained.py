@@ -1,16 +1,19 @@
 """Pretrained weights are loaded as by timm, for any image size."""
 
+import shutil
+
 import pytest
 import timm
 import torch
 import torchvision
+from PIL import Image
 from safetensors.torch import save_file
 from torchvision.transforms.v2 import functional as reference
 
 from tests.experiments.tiny import run_quietly, tiny_config
+from tests.refused import refused
 from vit_vs_cnn.analysis.analysis import analyze
 from vit_vs_cnn.config.experiment import experiment_from_dict
-from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.images.experiment_data import ExperimentData
 from vit_vs_cnn.models import ResNet, VisionTransformer, create_model
 from vit_vs_cnn.models.input_wrappers import ResizedInput
@@ -62,21 +65,22 @@ def test_weight_files_of_timm_give_timms_logits_at_any_image_size(name, other_si
 
 @pytest.mark.parametrize("size", [32, 48])
 def test_our_vision_transformer_with_timms_weights_gives_timms_logits(size):
-    theirs = _sampled(
-        timm.create_model("vit_tiny_patch16_224", img_size=32, patch_size=8, embed_dim=24, depth=2, num_heads=3)
-    )
-    ours = VisionTransformer(size, 8, 3, 7, 24, depth=2, num_heads=3, mlp_ratio=4.0, pool="class")
+    options = {"patch_size": 8, "embed_dim": 24, "depth": 2, "num_heads": 3}
+    theirs = _sampled(timm.create_model("vit_tiny_patch16_224", img_size=32, **options))
+    ours = VisionTransformer(size, **options, num_classes=7, mlp_ratio=4.0, pool="class")
     head = ours.head.weight.clone()
     fit_weights(ours, PretrainedWeights("it", "timm", theirs.state_dict(), image_size=(32, 32)), num_classes=7)
-    moved = timm.create_model(
-        "vit_tiny_patch16_224", img_size=size, patch_size=8, embed_dim=24, depth=2, num_heads=3, num_classes=7
-    ).eval()
+    moved = timm.create_model("vit_tiny_patch16_224", img_size=size, **options, num_classes=7).eval()
     state = timm.models.vision_transformer.checkpoint_filter_fn(theirs.state_dict(), moved)
     moved.load_state_dict({k: v for k, v in state.items() if not k.startswith("head.")}, strict=False)
     moved.head.load_state_dict(ours.head.state_dict())
     images = torch.rand(2, 3, size, size)
     torch.testing.assert_close(ours.eval()(images), moved(images), rtol=1e-4, atol=1e-5)
     assert torch.equal(ours.head.weight, head)
+    sinusoidal = VisionTransformer(32, **options, num_classes=7, mlp_ratio=4.0, pool="class", position="sincos")
+    with refused("learned positions", "use position: learned"):
+        given = convert_to_timm(VisionTransformer(32, **options, mlp_ratio=4.0, pool="class")).state_dict()
+        fit_weights(sinusoidal, PretrainedWeights("it", "timm", given, image_size=(32, 32)), num_classes=None)
 
 
 @pytest.mark.parametrize("options", [{}, {"position": "relative"}, {"position": "sincos"}, {"window_size": 3}])
@@ -88,35 +92,21 @@ def test_our_weights_are_resized_to_another_grid_as_by_resize(options):
     torch.testing.assert_close(network.forward_features(images), moved.forward_features(images))
 
 
-def test_learned_positions_of_timm_are_refused_for_sinusoidal_ones():
-    theirs = _sampled(VisionTransformer(32, 8, 3, 7, 24, depth=2, num_heads=3, mlp_ratio=4.0, pool="class"))
-    given = PretrainedWeights("it", "timm", convert_to_timm(theirs).state_dict(), image_size=(32, 32))
-    ours = VisionTransformer(32, 8, 3, 7, 24, depth=2, num_heads=3, mlp_ratio=4.0, pool="class", position="sincos")
-    with pytest.raises(InputError, match=r"learned positions.*use position: learned"):
-        fit_weights(ours, given, num_classes=None)
-
-
-def test_torchvisions_weights_are_loaded_except_for_the_head():
+def test_weights_are_loaded_except_for_the_head_which_timm_declares_or_which_has_the_logits():
     given, network = torchvision.models.resnet18(), torchvision.models.resnet18(num_classes=7)
     fit_weights(network, PretrainedWeights("it", "torchvision", given.state_dict()), num_classes=7)
     assert torch.equal(network.layer4[1].conv2.weight, given.layer4[1].conv2.weight)
     assert network.fc.weight.shape == (7, 512)
-
-
-def test_the_head_is_what_timm_declares_or_the_linear_layer_with_the_logits():
     small = {"embed_dim": 24, "depth": 1, "num_heads": 2, "num_classes": 7, "img_size": 32}
     distilled = timm.create_model("deit_tiny_distilled_patch16_224", **small)
     heads = {"head.weight", "head.bias", "head_dist.weight", "head_dist.bias"}
     assert head_weight_names(distilled, 7, "weights") == heads
-    assert head_weight_names(torchvision.models.resnet18(), 1000, "weights") == {"fc.weight", "fc.bias"}
-    with pytest.raises(InputError, match="weights: ResNet has no linear head of 7 classes to replace"):
-        head_weight_names(torchvision.models.resnet18(), 7, "weights")
-
-
-def test_a_weight_of_the_wrong_shape_is_named():
-    given, network = ResNet(8, 4, num_classes=5), ResNet(8, 6, num_classes=3)
-    with pytest.raises(InputError, match=r"size mismatch for stem.0.weight: .*\[4, 3, 3, 3\]"):
-        fit_weights(network, PretrainedWeights("it", "here", given.state_dict()), num_classes=3)
+    assert head_weight_names(given, 1000, "weights") == {"fc.weight", "fc.bias"}
+    with refused("weights: ResNet has no linear head of 7 classes to replace"):
+        head_weight_names(given, 7, "weights")
+    given = PretrainedWeights("it", "here", ResNet(8, 4, num_classes=5).state_dict())
+    with refused("size mismatch for stem.0.weight: ", "[4, 3, 3, 3]"):
+        fit_weights(ResNet(8, 6, num_classes=3), given, num_classes=3)
 
 
 def test_images_are_resized_and_cropped_as_timm_prepares_them():
@@ -209,13 +199,11 @@ def test_the_identity_of_a_run_depends_on_its_weights_and_not_their_path(pretrai
 
 def test_weights_named_in_an_untrusted_file_are_not_opened(pretrained, tmp_path):
     values = _values(pretrained, tmp_path)
-    with pytest.raises(InputError, match="weights are not read, as the config comes from a file that is not trusted"):
+    with refused("weights are not read, as the config comes from a file that is not trusted"):
         read_pretrained(experiment_from_dict(values, trusted=False), "tuned")
 
 
 def test_a_fine_tuned_network_opens_without_its_pretrained_weights(pretrained, tmp_path):
-    import shutil
-
     stored = tmp_path / "kept"
     shutil.copytree(pretrained.folder, stored)
     values = _values(pretrained, tmp_path / "runs")
@@ -229,13 +217,8 @@ def test_a_fine_tuned_network_opens_without_its_pretrained_weights(pretrained, t
 
 
 def test_an_allowed_overlap_is_counted_and_reported(pretrained, tmp_path):
-    values = _values(pretrained, tmp_path)
-    values["data"] = {
-        "source": "folder",
-        "root": str(_folder_of(pretrained, tmp_path / "images")),
-        "folder": {"image_size": 24},
-        "validation_fraction": 0.25,
-    }
+    values, root = _values(pretrained, tmp_path), str(_folder_of(pretrained, tmp_path / "images"))
+    values["data"] = {"source": "folder", "root": root, "folder": {"image_size": 24}, "validation_fraction": 0.25}
     values["protocol"]["train_sizes"] = ["all"]
     values["models"]["tuned"]["weights"]["max_known_overlap"] = 120
     (result,) = run_quietly(experiment_from_dict(values))
@@ -245,8 +228,6 @@ def test_an_allowed_overlap_is_counted_and_reported(pretrained, tmp_path):
 
 def _folder_of(experiment, folder):
     """Its training images as files, in a folder for each class."""
-    from PIL import Image
-
     images = ExperimentData(experiment.data).images
     for number, (image, label) in enumerate(zip(images.images, images.labels.tolist(), strict=True)):
         place = folder / str(label)
@@ -255,44 +236,37 @@ def _folder_of(experiment, folder):
     return folder
 
 
-def test_timms_weights_that_are_not_cached_are_refused_without_internet(tmp_path, monkeypatch):
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
-    values = tiny_config(tmp_path)
-    values["models"] = {"tuned": {"name": "timm/test_resnet", "weights": {"hub": True}}}
-    with pytest.raises(InputError, match=r"tuned.weights.hub: the weights of timm/test_resnet are not in timm's cache"):
-        _run_folder(values)
-
-
-def test_the_model_of_weights_that_do_not_fit_is_named(pretrained, tmp_path):
-    run = _run_folder(_values(pretrained, tmp_path, name="vit_nano", options={}))
-    with pytest.raises(InputError, match=r'are of model \{.*"name": "resnet8".*\} and do not fit: '):
-        prepare_network(run, ExperimentData(run.experiment.data).draw(120, 3))
-
-
 @pytest.mark.parametrize(
-    ("weights", "message"),
+    ("name", "weights", "message"),
     [
-        ({}, "exactly one of run, file, hub; given: none"),
-        ({"hub": True, "file": "x"}, "given: file, hub"),
-        ({"file": "nowhere.safetensors"}, "nowhere.safetensors: no such file"),
-        ({"hub": True}, "needs a model timm/NAME, but the model is 'resnet8'"),
+        ("resnet8", {}, "exactly one of run, file, hub; given: none"),
+        ("resnet8", {"hub": True, "file": "x"}, "given: file, hub"),
+        ("resnet8", {"file": "nowhere.safetensors"}, "nowhere.safetensors: no such file"),
+        ("resnet8", {"hub": True}, "needs a model timm/NAME, but the model is 'resnet8'"),
+        (
+            "timm/test_resnet",
+            {"hub": True},
+            "tuned.weights.hub: the weights of timm/test_resnet are not in timm's cache",
+        ),
     ],
 )
-def test_a_wrong_weights_setting_is_refused_with_the_reason(tmp_path, weights, message):
+def test_a_wrong_weights_setting_is_refused_with_the_reason(tmp_path, monkeypatch, name, weights, message):
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
     values = tiny_config(tmp_path)
-    values["models"] = {"tuned": {"name": "resnet8", "weights": weights}}
-    with pytest.raises(InputError, match=message):
+    values["models"] = {"tuned": {"name": name, "weights": weights}}
+    with refused(message):
         _run_folder(values)
 
 
-@pytest.mark.parametrize("option", ["pretrained", "checkpoint_path", "pretrained_cfg_overlay"])
-def test_options_of_timm_that_download_weights_are_refused(tmp_path, option):
-    values = tiny_config(tmp_path)
-    values["models"] = {"tuned": {"name": "timm/test_resnet", "options": {option: True}}}
-    run = _run_folder(values)
-    with pytest.raises(InputError, match=f"models.tuned.options.{option}: for pretrained weights set weights"):
-        prepare_network(run, ExperimentData(run.experiment.data).draw(120, 3))
+def test_weights_that_do_not_fit_and_options_of_timm_that_download_weights_are_refused(pretrained, tmp_path):
+    run = _run_folder(_values(pretrained, tmp_path, name="vit_nano", options={}))
+    images = ExperimentData(run.experiment.data).draw(120, 3)
+    with refused("are of model {", '"name": "resnet8"', "} and do not fit: "):
+        prepare_network(run, images)
+    for option in ("pretrained", "checkpoint_path", "pretrained_cfg_overlay"):
+        models = {"tuned": {"name": "timm/test_resnet", "options": {option: True}}}
+        with refused(f"models.tuned.options.{option}: for pretrained weights set weights"):
+            prepare_network(_run_folder(tiny_config(tmp_path, models=models)), images)
 
 
 def test_a_model_with_missing_optional_weights_is_left_out(tmp_path):
@@ -318,15 +292,12 @@ def test_weights_of_timm_are_read_unchanged_with_their_image_size_and_mean(tmp_p
     assert found.mean == pytest.approx([0.5] * 3)
 
 
-def test_a_self_referential_weights_file_is_refused(tmp_path):
+def test_a_self_referential_weights_file_and_timm_weights_of_a_wrong_shape_are_refused(tmp_path):
     contents = {"nothing": 1}
     contents["state_dict"] = contents
     torch.save(contents, tmp_path / "round.pth")
-    with pytest.raises(InputError, match=r"round\.pth contains no named tensors"):
+    with refused("round.pth contains no named tensors"):
         read_weights(tmp_path / "round.pth")
-
-
-def test_timm_weights_of_the_wrong_shape_are_refused():
     network = timm.create_model("vit_tiny_patch16_224", pretrained=False, img_size=32, patch_size=8)
-    with pytest.raises(InputError, match="the weights do not fit VisionTransformer: "):
+    with refused("the weights do not fit VisionTransformer: "):
         convert_for_timm(network, network.state_dict() | {"pos_embed": torch.zeros(17, 192)})

@@ -34,9 +34,8 @@ def run(network, model, folder):
 
 def vit(folder, depth=3, heads=2, size=IMAGE, **options):
     torch.manual_seed(5)
-    network = VisionTransformer(
-        size, PATCH, num_classes=3, embed_dim=11 * heads, depth=depth, num_heads=heads, pool="class", **options
-    )
+    sizes = {"num_classes": 3, "embed_dim": 11 * heads, "depth": depth, "num_heads": heads}
+    network = VisionTransformer(size, PATCH, **sizes, pool="class", **options)
     for block in network.encoder.blocks:  # sharper than at the start of training
         block.attention.query_projection.weight.data.mul_(3)
     return run(network, "vit", folder)

@@ -7,13 +7,19 @@ import time
 import zlib
 
 import numpy as np
+import pandas
 import pytest
 import torch
 
 from tests.browser import DESK, PHONE, assert_readable, open_browser, render_page
 from tests.reporting.inspected import CLASSES, COUNT, GRID, inspection, looked, resnet, shown, vit
 from vit_vs_cnn.inspection.rollout import attention_rollout
-from vit_vs_cnn.reporting.inspection_page import MAX_PAGE_BYTES, WEIGHT_STEPS, write_inspection_page
+from vit_vs_cnn.reporting.inspection_page import (
+    MAX_PAGE_BYTES,
+    WEIGHT_STEPS,
+    randomization_table,
+    write_inspection_page,
+)
 
 EXTRA, PATCHES = 1, GRID[0] * GRID[1]
 TOKENS = EXTRA + PATCHES
@@ -69,6 +75,17 @@ def test_the_page_loads_nothing_and_escapes_names(written):
     data = json.loads(re.search(r'id="data">(.*?)</script>', html, re.S).group(1))
     assert data["images"][0]["name"] == "image 0 </script>"
     assert data["images"][COUNT - 1]["label"] is None
+
+
+@pytest.mark.parametrize(
+    ("method", "largest", "is_marked"),
+    [("rollout", 0.51, True), ("rollout", 0.49, False), ("random", 0.51, False), ("rollout", float("nan"), False)],
+)
+def test_maps_that_stay_similar_with_shuffled_weights_are_marked(method, largest, is_marked):
+    row = {"method": method, "images": 7, "class_specific": True}
+    row |= {"sanity_head": 0.2, "sanity_head_sd": 0.1, "sanity_head_max": largest}
+    ((_, cell),) = randomization_table("vit", pandas.DataFrame([row])).rows
+    assert cell == "0.20 ± 0.10" + " !" * is_marked
 
 
 class _Reader:
@@ -166,9 +183,8 @@ def test_hovering_over_a_patch_shows_the_weights(reader, written):
         assert f"Patch ({row}, {col}) attends to" in reader.text(".readout")
         for choice in (0, 1):
             reader.press(choice + 1)
-            torch.testing.assert_close(
-                reader.numbers(), _row(reader.weights[2][:, choice], row, col), atol=1e-12, rtol=0
-            )
+            expected = _row(reader.weights[2][:, choice], row, col)
+            torch.testing.assert_close(reader.numbers(), expected, atol=1e-12, rtol=0)
             exact = _row(network.attention.weights[2][:1, choice].double(), row, col)
             assert (reader.numbers() - exact).abs().max() <= 0.5 / WEIGHT_STEPS + 1e-7
         for fusion in ("max", "min", "mean"):
@@ -218,9 +234,8 @@ def test_images_can_be_filtered_by_class_correctness_and_disagreement(reader, wr
         reader.choose("#show", name)
         assert reader.there() == there
         shown_text = reader.browser.find_element("id", "shown").text
-        assert shown_text == (
-            f"{len(there)} of {COUNT} images" if there else "No image matches. The one below was chosen before."
-        )
+        none = "No image matches. The one below was chosen before."
+        assert shown_text == (f"{len(there)} of {COUNT} images" if there else none)
     reader.choose("#show", "all")
     reader.choose("#class", "=<b>bee")
     assert reader.there() == [i for i in range(COUNT) if images.label(i) == "<b>bee"]
@@ -259,9 +274,8 @@ def test_a_phone_shows_the_page_without_horizontal_scrolling(browser, written):
     reader.settle()
     canvas = reader.find(".main")
     browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", canvas)
-    box = browser.execute_script(
-        "const b = arguments[0].getBoundingClientRect(); return [b.x, b.y, b.width, b.height]", canvas
-    )
+    script = "const b = arguments[0].getBoundingClientRect(); return [b.x, b.y, b.width, b.height]"
+    box = browser.execute_script(script, canvas)
     point = {"x": box[0] + 4.5 / 5 * box[2], "y": box[1] + 0.5 / 3 * box[3]}
     browser.execute_cdp_cmd("Input.dispatchTouchEvent", {"type": "touchStart", "touchPoints": [point]})
     browser.execute_cdp_cmd("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})

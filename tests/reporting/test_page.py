@@ -131,14 +131,11 @@ def test_columns_of_numbers_are_right_aligned(columns, rows, is_right):
     assert Table("c", columns, rows).right_aligned == [column == is_right for column in columns]
 
 
-def test_a_model_has_its_color_and_marker_in_a_table():
+def test_models_have_distinct_colors_and_markers_that_do_not_depend_on_the_order():
     page = Page("t", styles=assign_styles(["resnet", "mine", "vit"]))
     page.table(Table("c", ["who"], [["vit"], ["resnet"], ["mine"], ["others"]]))
     marks = re.findall(r'style="color: (#\w+)">(.)</span>', page.to_html())
     assert marks == [("#0072B2", "●"), ("#D55E00", "■"), ("#009E73", "▲")]
-
-
-def test_styles_of_models_are_distinct_and_do_not_depend_on_the_order():
     names = ["vit", "resnet", "vit (mine)", *"abcdefghi"]
     styles = assign_styles(names)
     assert styles == assign_styles(reversed(names)) == {**assign_styles(names[:2]), **styles}
@@ -172,9 +169,8 @@ def test_a_browser_renders_the_page_on_a_desktop_and_a_phone(page, tmp_path):
     with open_browser(tmp_path / "profile") as browser:
         for width in (DESK, PHONE):
             for dark in (False, True):
-                rendered = render_page(
-                    browser, path, width=width, dark=dark, screenshot=tmp_path / f"{width}{dark}.png"
-                )
+                screenshot = tmp_path / f"{width}{dark}.png"
+                rendered = render_page(browser, path, width=width, dark=dark, screenshot=screenshot)
                 assert_readable(rendered)
                 assert len(rendered.figures) == 7
                 assert NASTY in rendered.text

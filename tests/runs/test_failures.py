@@ -26,11 +26,8 @@ def _values(output, fixed, **models):
     values = tiny_config(output)
     values["protocol"] |= {"budget": {"steps": 3}}
     values["data"]["augmentation"] = {}
-    values["models"] = {
-        "own": {"class_path": FRAGILE, "init_args": {"fixed": str(fixed)}},
-        "resnet": values["models"]["resnet"],
-        **models,
-    }
+    own = {"class_path": FRAGILE, "init_args": {"fixed": str(fixed)}}
+    values["models"] = {"own": own, "resnet": values["models"]["resnet"], **models}
     return values
 
 
@@ -85,10 +82,8 @@ def test_a_diverged_run_does_not_stop_the_others(tmp_path):
     values = _values(tmp_path, tmp_path)
     values["protocol"] |= {"seeds": [3, 4]}
     values["models"].pop("own")
-    values["models"] = {
-        "wild": {**values["models"]["resnet"], "optimizer": {"name": "sgd", "lr": 1e30}, "schedule": {"warmup": 0}},
-        **values["models"],
-    }
+    wild = values["models"]["resnet"] | {"optimizer": {"name": "sgd", "lr": 1e30}, "schedule": {"warmup": 0}}
+    values["models"] = {"wild": wild, **values["models"]}
     values["trainer"].pop("gradient_clip_val")
     with pytest.raises(RunsFailed) as caught:
         run_quietly(experiment_from_dict(values))
@@ -96,9 +91,8 @@ def test_a_diverged_run_does_not_stop_the_others(tmp_path):
     assert "not a number at step" in caught.value.failures[0]
     status = read_status(tmp_path / "tiny")
     assert (status.count(RunState.FINISHED), status.count(RunState.FAILED), status.seconds_left) == (2, 2, 0.0)
-    assert "training diverged at step" in next(
-        planned_run.reason for planned_run in status.runs if planned_run.state == "failed"
-    )
+    reasons = [run.reason for run in status.runs if run.state == "failed"]
+    assert "training diverged at step" in reasons[0]
 
 
 @pytest.mark.parametrize("kind", FailureKind)
@@ -126,10 +120,8 @@ def test_a_run_that_starts_from_a_failed_one_is_not_executed(tmp_path):
 
 def test_failures_are_attributed_to_their_command_if_the_clock_is_set_back(tmp_path):
     experiment = experiment_from_dict(_values(tmp_path, tmp_path / "fixed"))
-    planned_run, began = (
-        grid(experiment, ExperimentData(experiment.data), world_size=1)[0],
-        datetime.now(UTC) + timedelta(hours=1),
-    )
+    planned_run = grid(experiment, ExperimentData(experiment.data), world_size=1)[0]
+    began = datetime.now(UTC) + timedelta(hours=1)
     planned_run.folder.mkdir(parents=True)
     write_failure(planned_run, FailureKind.DIVERGED, "no", began)
     assert has_failed_since(planned_run, began)

@@ -15,7 +15,7 @@ from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.reporting.findings import read_findings
 from vit_vs_cnn.runs.experiment_folder import read_finished_results
 from vit_vs_cnn.runs.record import load_run_predictions, read_table, table_text
-from vit_vs_cnn.runs.result import RunResult, read_result
+from vit_vs_cnn.runs.result import read_result
 from vit_vs_cnn.runs.test_set_log import TestSetLog
 
 
@@ -28,33 +28,27 @@ def recorded(trained_once, tmp_path) -> Path:
 def test_a_record_gives_the_same_analysis_as_the_experiment(trained_once, recorded):
     original, copied = read_findings(trained_once), read_findings(recorded)
     assert copied.analysis == original.analysis
-    assert copied.answers is not None and original.answers is not None
-    correct = [{name: row.tolist() for name, row in (one.answers.correct or {}).items()} for one in (copied, original)]
-    assert correct[0] == correct[1]
+    first, second = ({name: row.tolist() for name, row in one.answers.correct.items()} for one in (copied, original))
+    assert first == second
+    results, recorded_results = (
+        [changed(result, log_entry=None, data_details=None) for result in read_finished_results(folder).values()]
+        for folder in (trained_once, recorded)
+    )
+    assert recorded_results == results
 
 
-def test_a_record_has_four_files_and_contains_no_path(trained_once, recorded):
+def test_a_record_has_four_files_without_paths_and_probabilities_to_a_255th(trained_once, recorded):
     files = [path for path in recorded.parent.rglob("*") if path.is_file() and path.suffix != ".lock"]
     names = {str(path.relative_to(recorded)) for path in files if recorded in path.parents}
     assert names == {"results.csv", "predictions.npz", "experiment.yaml", "analysis_plan.json"}
     assert {path.suffix for path in files} == {".json", ".csv", ".npz", ".yaml", ".jsonl"}
     for path in files:
         assert str(trained_once.parent).encode() not in path.read_bytes()
-
-
-def test_a_record_has_the_class_and_the_probability_of_every_image_to_a_255th(trained_once, recorded):
     for run in read_finished_results(trained_once):
         original, copied = load_run_predictions(trained_once, run.name), load_run_predictions(recorded, run.name)
         for name in ("classes", "labels", "sample_ids", "num_classes"):
             assert np.array_equal(original[name], copied[name])
         assert np.abs(original["probability"] - copied["probability"]).max() <= 0.51 / 255
-
-
-def test_results_are_recorded_unchanged(trained_once, recorded):
-    def results_of(folder: Path) -> list[RunResult]:
-        return [changed(result, log_entry=None, data_details=None) for result in read_finished_results(folder).values()]
-
-    assert results_of(recorded) == results_of(trained_once)
 
 
 @pytest.mark.parametrize(
@@ -137,10 +131,12 @@ def test_an_unpacked_record_is_continued_without_repeating_finished_runs(recorde
 
 
 def test_a_record_is_not_unpacked_over_an_experiment(trained_once, recorded, capsys):
-    assert main([str(recorded), str(trained_once), "--unpack"]) == 2
-    assert "an experiment is there already" in capsys.readouterr().err
-    assert main([str(trained_once), str(recorded), "--unpack"]) == 2
-    assert "is not a record" in capsys.readouterr().err
+    for words, message in (
+        ([recorded, trained_once], "an experiment is there already"),
+        ([trained_once, recorded], "is not a record"),
+    ):
+        assert main([*map(str, words), "--unpack"]) == 2
+        assert message in capsys.readouterr().err
 
 
 def log_next_to(folder: Path) -> TestSetLog:
@@ -148,12 +144,9 @@ def log_next_to(folder: Path) -> TestSetLog:
     return TestSetLog(path.parent.parent, path.stem)
 
 
-def test_the_test_set_log_is_recorded_byte_for_byte(trained_once, recorded):
-    assert log_next_to(recorded).path.read_bytes() == log_next_to(trained_once).path.read_bytes()
-
-
-def test_test_set_logs_of_two_machines_are_joined(trained_once, tmp_path):
+def test_test_set_logs_of_two_machines_are_joined(trained_once, recorded, tmp_path):
     """Entries of the experiment are appended once to those of the record, and results contain their new hashes."""
+    assert log_next_to(recorded).path.read_bytes() == log_next_to(trained_once).path.read_bytes()
     test_set, copied = log_next_to(trained_once).test_set, tmp_path / "kept" / "tiny"
     mine = TestSetLog(tmp_path / "kept", test_set)
     mine.record(weights="others", accuracy=0.5, label="elsewhere", run=None)

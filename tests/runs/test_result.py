@@ -16,42 +16,16 @@ from vit_vs_cnn.runs.result import RunResult, read_result
 
 #: A value for every field that may be missing.
 OPTIONAL = {
-    "finetune": "last 2",
-    "architecture_hash": "1e5",
-    "start_name": "12",
-    "start_source": "a, b",
-    "start_hash": "true",
-    "start_history_known": False,
-    "scored_images_in_start": 3,
-    "source": "cifar10",
-    "fingerprint": "f00-ba4",
-    "fold": 2,
-    "data_details": {"root": "data", "counts": {"train": 5}},
-    "planned_steps": 401,
-    "loss": 1.7,
-    "calibration_error": 0.01,
-    "test_evaluations": 2,
-    "log_entry": "0" * 64,
-    "validation_accuracy": 0.25,
-    "validation_curve": [[40, 0.125], [80, 0.25]],
-    "temperature": 1.3,
-    "penalty": 1e-3,
-    "metrics": {"f1": None},
-    "commit": "abc+",
-    "versions": {"python": "3.11"},
-    "hardware": {"gpus": []},
-    "budget": "2.5 epochs",
-    "batch_size": 14,
-    "recipe_source": "searched",
-    "trials": 12,
-    "tuned_at": 500,
-    "trial_rank": 1,
-    "tuning_flops": 1e15,
-    "trial_accuracies": [0.5, 0.25],
-    "trial_images": 1000,
-    "architecture": {"name": "vit_nano"},
-    "recipe": {"augmentation": {"flip": True}},
-    "conditions": {"trainer": {"precision": "32"}},
+    **{"finetune": "last 2", "architecture_hash": "1e5", "start_name": "12", "start_source": "a, b"},
+    **{"start_hash": "true", "start_history_known": False, "scored_images_in_start": 3, "source": "cifar10"},
+    **{"fingerprint": "f00-ba4", "fold": 2, "data_details": {"root": "data", "counts": {"train": 5}}},
+    **{"planned_steps": 401, "loss": 1.7, "calibration_error": 0.01, "test_evaluations": 2, "log_entry": "0" * 64},
+    **{"validation_accuracy": 0.25, "validation_curve": [[40, 0.125], [80, 0.25]], "temperature": 1.3},
+    **{"penalty": 1e-3, "metrics": {"f1": None}, "commit": "abc+", "versions": {"python": "3.11"}},
+    **{"hardware": {"gpus": []}, "budget": "2.5 epochs", "batch_size": 14, "recipe_source": "searched", "trials": 12},
+    **{"tuned_at": 500, "trial_rank": 1, "tuning_flops": 1e15, "trial_accuracies": [0.5, 0.25], "trial_images": 1000},
+    **{"architecture": {"name": "vit_nano"}, "recipe": {"augmentation": {"flip": True}}},
+    **{"conditions": {"trainer": {"precision": "32"}}},
 }
 RESULTS = [make_result(), make_result(**OPTIONAL)]
 
@@ -64,10 +38,7 @@ RESULTS = [make_result(), make_result(**OPTIONAL)]
         ({"hardware": {"cpu": ["x"]}}, "hardware.cpu: expected a text"),
         ({"hardware": {"threads": "two"}}, "hardware.threads: expected a whole number"),
         ({"data_details": {"skipped": "counts"}}, "data_details.skipped: expected"),
-        (
-            {"data_details": {"skipped": {"counts": {"damaged": "many"}}}},
-            "data_details.skipped.counts.damaged: expected",
-        ),
+        ({"data_details": {"skipped": {"counts": {"damaged": "many"}}}}, "skipped.counts.damaged: expected"),
         ({"recipe": {"augmentation": "none"}}, "recipe.augmentation: expected"),
     ],
 )
@@ -158,17 +129,13 @@ def test_a_file_of_another_form_is_a_damaged_result(tmp_path, text):
         read_result(tmp_path / "result.json")
 
 
-def test_a_damaged_line_of_a_table_is_named(tmp_path):
+def test_a_damaged_line_of_a_table_is_named_and_a_number_that_is_not_finite_never_written(tmp_path):
     rows = [make_result().to_row(), make_result().to_row() | {"steps": "many"}]
     (tmp_path / "runs.csv").write_text(table_text(rows))
     with pytest.raises(DamagedFile, match=r"runs\.csv line 3: cost.steps: expected a whole number, got many"):
         read_result_table(tmp_path / "runs.csv")
-
-
-def test_a_number_that_is_not_finite_is_never_written():
-    result = dataclasses.replace(
-        make_result(), scores=dataclasses.replace(make_result().scores, temperature=float("inf"))
-    )
+    scores = dataclasses.replace(make_result().scores, temperature=float("inf"))
+    result = dataclasses.replace(make_result(), scores=scores)
     with pytest.raises(ValueError, match="not JSON compliant"):
         result.to_json()
 

@@ -42,12 +42,16 @@ def folder(tmp_path):
     return root
 
 
-def test_size_and_seed_are_the_last_ones_in_the_name_of_a_run(folder):
+def test_a_name_of_a_run_ends_with_size_seed_and_the_budget_if_there_are_several(folder):
     name = "vit-n50-s9-n100-s-2-0123456789"
     (folder / "runs.json").write_text(json.dumps({key: {"steps": 23} for key in [NAMES[0], name]}))
     run = read_status(folder).runs[1]
     assert (run.model, run.train_size, run.seed) == ("vit-n50-s9", 100, -2)
     assert {result.train_size for result in select_results(read_finished_results(folder)).values()} == {50}
+    (folder / "runs.json").write_text(json.dumps({NAMES[0]: {"steps": 23}, NAMES[2]: {"steps": 1700}}))
+    runs = read_status(folder).runs
+    assert [run.name for run in runs] == ["vit-n50-s0 of 23 steps", "vit-n100-s0 of 1,700 steps"]
+    assert runs[1].steps == 1700
 
 
 def test_the_state_of_a_run_is_read_from_its_folder(folder):
@@ -115,12 +119,9 @@ def test_the_command_prints_a_table_or_json(folder, capsys):
     assert [run["state"] for run in json.loads(capsys.readouterr().out)["runs"]][:2] == ["done", "failed"]
 
 
-def test_a_folder_without_an_experiment_is_named(tmp_path):
+def test_a_folder_without_an_experiment_is_named_and_a_folder_in_it_suggested(folder):
     with pytest.raises(InputError, match=r"is not the folder of an experiment.*json$"):
-        read_status(tmp_path)
-
-
-def test_a_folder_of_experiments_is_refused_with_a_suggestion(folder):
+        read_status(folder / NAMES[0])
     with pytest.raises(InputError, match=f"did you mean {folder}[?]"):
         read_status(folder.parent)
 
@@ -129,34 +130,19 @@ def _run_folder(model, size, state, budget=STEPS, **more):
     return RunStatus(f"{model}-{size}", model, size, 0, budget, RunState(state), **more)
 
 
-def test_time_left_depends_on_model_and_workers():
-    runs = [
-        _run_folder("vit", 50, "done", seconds=30.0),
-        _run_folder("vit", 100, "done", seconds=50.0),
-        _run_folder("resnet", 50, "done", seconds=40.0),
-        _run_folder("resnet", 50, "running", step=10, steps=20),
-        _run_folder("vit", 100, "waiting"),
-        _run_folder("vit", 50, "waiting", step=5, steps=20),
-        _run_folder("resnet", 100, "waiting"),
-        _run_folder("resnet", 100, "failed"),
-    ]
+def test_time_left_depends_on_model_workers_and_under_a_budget_in_epochs_on_the_size():
+    done = [("vit", 50, 30.0), ("vit", 100, 50.0), ("resnet", 50, 40.0)]
+    runs = [_run_folder(model, size, "done", seconds=seconds) for model, size, seconds in done]
+    runs += [_run_folder("resnet", 50, "running", step=10, steps=20), _run_folder("vit", 100, "waiting")]
+    runs += [_run_folder("vit", 50, "waiting", step=5, steps=20), _run_folder("resnet", 100, "waiting")]
+    runs += [_run_folder("resnet", 100, "failed")]
     # half of the 40 s; 40 s, the mean of 30 and 50; three quarters of that; 40 s
     assert seconds_left(runs, workers=1) == 20 + 40 + 30 + 40
     assert seconds_left(runs, workers=2) == (20 + 40 + 30 + 40) / 2
     assert seconds_left(runs, workers=9) == 40  # one run each; the longest is a lower bound
-
-
-def test_under_a_budget_in_epochs_the_time_grows_with_the_size():
     for budget, left in ((Budget(epochs=3.0), 120), (STEPS, 30)):
         runs = [_run_folder("vit", 50, "done", budget, seconds=30.0), _run_folder("vit", 200, "waiting", budget)]
         assert seconds_left(runs, workers=1) == left
-
-
-def test_runs_of_several_budgets_have_the_budget_in_their_names(folder):
-    (folder / "runs.json").write_text(json.dumps({NAMES[0]: {"steps": 23}, NAMES[2]: {"steps": 1700}}))
-    runs = read_status(folder).runs
-    assert [run.name for run in runs] == ["vit-n50-s0 of 23 steps", "vit-n100-s0 of 1,700 steps"]
-    assert runs[1].steps == 1700
 
 
 def test_an_added_budget_keeps_finished_runs(tmp_path):
@@ -170,10 +156,8 @@ def test_an_added_budget_keeps_finished_runs(tmp_path):
     same, longer = run([3, 2])
     assert (same, longer.budget, longer.cost.steps) == (first, "3 steps", 3)
     assert {path.name for path in (tmp_path / "tiny").glob("*-s3-*")} == {same.run, longer.run}
-    assert [run_folder.name for run_folder in read_status(tmp_path / "tiny").runs] == [
-        "resnet-n120-s3 of 2 steps",
-        "resnet-n120-s3 of 3 steps",
-    ]
+    names = [f"resnet-n120-s3 of {steps} steps" for steps in (2, 3)]
+    assert [run.name for run in read_status(tmp_path / "tiny").runs] == names
     assert read_run(tmp_path / "tiny" / longer.run).budget == Budget(steps=3)
 
 

@@ -25,7 +25,7 @@ def test_wilson_interval_equals_statsmodels(correct):
     assert estimate.value == correct / 101
 
 
-def test_bootstrap_interval_of_a_mean_equals_scipy():
+def test_bootstrap_interval_of_a_mean_equals_scipy_and_shared_noise_cancels():
     values = np.random.default_rng(0).exponential(size=101)
     mean = lambda means: means[:, 0]  # noqa: E731
     ours = bootstrap_interval(values[:, None], mean)
@@ -33,9 +33,6 @@ def test_bootstrap_interval_of_a_mean_equals_scipy():
     assert ours.value == pytest.approx(values.mean())
     assert (ours.low, ours.high) == pytest.approx((theirs.low, theirs.high), abs=0.02)
     assert bootstrap_interval(values[:, None], mean) == ours != bootstrap_interval(values[:, None], mean, seed=1)
-
-
-def test_noise_shared_by_the_quantities_of_an_image_cancels():
     noise = np.random.default_rng(0).normal(10, 5, size=203)
     both = np.stack([2 * noise, noise], axis=1)
     difference = bootstrap_interval(both / [2, 1] + [1, 0], lambda means: means[:, 0] - means[:, 1])

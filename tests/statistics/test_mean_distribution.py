@@ -43,21 +43,15 @@ def ends(estimate) -> tuple[float, float]:
     return estimate.low, estimate.high
 
 
-@pytest.mark.parametrize("df", [1, 2, 4, 29])
-def test_seeds_alone_have_students_distribution(df):
-    student = MeanDistribution(0.3, ((0.02, float(df)),), 0.0)
-    assert ends(student.interval(bounds=WIDE)) == pytest.approx(stats.t.interval(0.95, df, 0.3, 0.02), abs=1e-7)
-    assert student.p_value == pytest.approx(2 * stats.t.sf(15, df), abs=1e-9)
-
-
-@pytest.mark.parametrize("confidence", [0.95, 0.99])
-def test_images_alone_have_a_normal_distribution(confidence):
+def test_seeds_have_students_distribution_images_a_normal_one_and_their_sum_the_convolution():
+    for df in (1, 2, 4, 29):
+        student = MeanDistribution(0.3, ((0.02, float(df)),), 0.0)
+        assert ends(student.interval(bounds=WIDE)) == pytest.approx(stats.t.interval(0.95, df, 0.3, 0.02), abs=1e-7)
+        assert student.p_value == pytest.approx(2 * stats.t.sf(15, df), abs=1e-9)
     normal = MeanDistribution(0.03, (), 0.02)
-    assert ends(normal.interval(confidence)) == pytest.approx(stats.norm.interval(confidence, 0.03, 0.02))
+    for confidence in (0.95, 0.99):
+        assert ends(normal.interval(confidence)) == pytest.approx(stats.norm.interval(confidence, 0.03, 0.02))
     assert normal.p_value == pytest.approx(2 * stats.norm.sf(1.5))
-
-
-def test_sum_of_both_is_their_convolution():
     scale, df, sigma = 0.02, 2.0, 0.015
     found = MeanDistribution(0.03, ((scale, df),), sigma)
     expected, _ = integrate.quad(lambda z: stats.norm.pdf(z) * 2 * stats.t.sf((0.03 + sigma * z) / scale, df), -9, 9)
@@ -96,7 +90,7 @@ def test_minimum_detectable_difference_has_satterthwaites_degrees_of_freedom(par
     assert power == pytest.approx(0.8, abs=1e-4)
 
 
-def test_the_smallest_sufficient_number_of_seeds_is_found():
+def test_the_smallest_sufficient_numbers_of_seeds_and_images_are_found():
     found = MeanDistribution(0.01, ((0.01, 2.0),), 0.002)
     counts = [numbers_needed(found, 3, 99, difference, level=0.05)[0] for difference in (0.05, 0.02, 0.012)]
     assert None not in counts and counts == sorted(counts) and counts[0] < counts[-1]
@@ -108,9 +102,6 @@ def test_the_smallest_sufficient_number_of_seeds_is_found():
     assert numbers_needed(found, 3, 99, 0.001, level=0.05)[0] is None
     assert numbers_needed(MeanDistribution(0.0, (), 0.01), 3, 99, 0.01, level=0.05)[0] is None  # images alone decide
     assert detectable(MAX_SEEDS) > 0.001
-
-
-def test_more_images_are_needed_for_smaller_differences_and_do_not_reduce_seed_variance():
     found = MeanDistribution(0.01, ((0.002, 2.0),), 0.01)
     counts = [numbers_needed(found, 3, 200, difference, level=0.05)[1] for difference in (0.03, 0.02)]
     assert None not in counts and 200 < counts[0] < counts[1]
@@ -132,6 +123,8 @@ def test_paired_difference_has_the_seed_part_of_the_t_test_and_the_covariance_of
     covariances = np.cov(changes, ddof=0)[~np.eye(4, dtype=bool)]
     assert found.image_error**2 == pytest.approx(covariances.mean() / 1009 + 1 / 1009**2)
     assert found.accuracies == (pytest.approx(first.mean()), pytest.approx(second.mean()))
+    pooled = difference_over_seeds(scores(0.6), scores(0.5, seed=1), seed_variance=SeedVariance(0.0003, 8.0))
+    assert pooled.seed_parts == ((pytest.approx(0.01), 8),)
     for unknown in ((True, False), (False, True)):  # the predictions of one model: binomial variances
         sides = [scores(0.6, 4) if known else without_predictions([0.6] * 4, 1009) for known in unknown]
         variance = sum(binomial_variance(side.accuracy, 1009) for side in sides)
@@ -142,9 +135,8 @@ def test_unpaired_difference_has_a_seed_part_of_each_model():
     first, second = scores(0.6, 2), scores(0.55, 5, seed=1)
     found = difference_over_seeds(first, second, paired=False)
     assert [df for _, df in found.seed_parts] == [1, 4]
-    assert [scale for scale, _ in found.seed_parts] == pytest.approx(
-        [stats.sem(side.accuracies) for side in (first, second)]
-    )
+    errors = [stats.sem(side.accuracies) for side in (first, second)]
+    assert [scale for scale, _ in found.seed_parts] == pytest.approx(errors)
     rows = simulated(0.6, 2), simulated(0.55, 5, seed=1)[:, ::-1]  # other images are difficult for each
     found = difference_over_seeds(*map(SeedScores.from_correct, rows), paired=False)
     covariances = np.cov(np.vstack(rows), ddof=0)
@@ -165,24 +157,15 @@ def test_unpaired_seeds_with_unlimited_images_have_the_behrens_fisher_distributi
     """Welch's t-test approximates it. Both agree unless there are few degrees of freedom."""
     rng = np.random.default_rng(0)
     first, second = rng.normal(0.6, 0.02, 40), rng.normal(0.59, 0.01, 50)
-    found = difference_over_seeds(
-        without_predictions(first, MANY_IMAGES), without_predictions(second, MANY_IMAGES), paired=False
-    )
+    sides = (without_predictions(values, MANY_IMAGES) for values in (first, second))
+    found = difference_over_seeds(*sides, paired=False)
     assert found.p_value == pytest.approx(stats.ttest_ind(first, second, equal_var=False).pvalue, rel=0.05)
 
 
-def test_pooled_seed_variance_replaces_that_of_the_seeds():
-    found = difference_over_seeds(scores(0.6), scores(0.5, seed=1), seed_variance=SeedVariance(0.0003, 8.0))
-    assert found.seed_parts == ((pytest.approx(0.01), 8),)
-
-
-def test_a_single_network_has_wilsons_interval_with_and_without_predictions():
+def test_a_single_network_has_wilsons_interval_and_perfect_scores_about_that():
     one = scores(0.4, seeds=1, images=101)
     expected = wilson_interval(round(one.accuracy * 101), 101)
     assert accuracy_interval(one) == accuracy_interval(without_predictions(one.accuracies, 101)) == expected
-
-
-def test_perfect_scores_have_about_wilsons_interval():
     perfect = SeedScores.from_correct(np.ones((3, 59)))
     estimate = accuracy_interval(perfect)
     assert estimate.low == pytest.approx(wilson_interval(59, 59).low, abs=0.005)

@@ -69,9 +69,8 @@ def test_blocking_caveat_forbids_a_conclusion_whatever_the_difference(sides, opt
 
 def test_mcnemar_needs_at_least_six_test_images():
     right, wrong = np.ones((3, 6), bool), np.zeros((3, 6), bool)
-    assert compare_models(("a", "b"), SeedScores.from_correct(right), SeedScores.from_correct(wrong)).conclusion in (
-        Conclusion.SIGNIFICANTLY_BETTER,
-    )
+    found = compare_models(("a", "b"), SeedScores.from_correct(right), SeedScores.from_correct(wrong))
+    assert found.conclusion is Conclusion.SIGNIFICANTLY_BETTER
     assert mcnemar_exact(right[0], wrong[0]) < ERROR_RATE < mcnemar_exact(right[0, :5], wrong[0, :5])
 
 
@@ -88,10 +87,8 @@ def test_two_single_networks_are_compared_by_mcnemars_test(paired):
 def test_unstable_training_is_compared_by_fishers_test_of_failed_runs():
     runs = ([0.7, 0.1, 0.7, 0.1, 0.1], [0.6] * 5)
     found = without_predictions(*runs, images=1000, failed_runs=(3, 0))
-    assert (found.test, found.p_value) == (
-        ComparisonTest.FISHER,
-        pytest.approx(stats.fisher_exact([[3, 2], [0, 5]]).pvalue),
-    )
+    expected = stats.fisher_exact([[3, 2], [0, 5]]).pvalue
+    assert (found.test, found.p_value) == (ComparisonTest.FISHER, pytest.approx(expected))
     assert "3 of 5 runs of a and 0 of 5 runs of b learned nothing" in str(found.caveat)
     all_failed = without_predictions([0.1] * 5, [0.6] * 5, images=1000, failed_runs=(5, 0))
     assert (all_failed.test, all_failed.leader) == (ComparisonTest.STUDENT_AND_NORMAL, "b")
@@ -99,20 +96,15 @@ def test_unstable_training_is_compared_by_fishers_test_of_failed_runs():
 
 
 @pytest.mark.parametrize("gap", np.linspace(0.0, 0.08, 9))
-def test_primary_comparison_is_significant_exactly_where_its_interval_excludes_zero(gap):
-    found = compared(float(gap), is_primary=True)
-    assert (found.conclusion is Conclusion.SIGNIFICANTLY_BETTER) == (
-        not found.difference.low <= 0 <= found.difference.high
-    )
-
-
-def test_second_analysis_needs_a_p_value_below_1_percent_and_has_a_99_percent_interval():
-    for gap in np.linspace(0.0, 0.08, 9):
-        first, second = (compared(float(gap), 4, is_primary=True, error_rate=rate) for rate in (0.05, 0.01))
-        assert second.p_value == first.p_value == second.adjusted_p_value
-        assert (second.conclusion is Conclusion.SIGNIFICANTLY_BETTER) == (second.p_value < 0.01)
-        assert vars(second.difference) == pytest.approx(vars(second.distribution.interval(0.99)))
-        assert second.level == 0.01
+def test_primary_comparison_is_significant_where_the_interval_of_its_analysis_excludes_zero(gap):
+    first, second = (compared(float(gap), 4, is_primary=True, error_rate=rate) for rate in (0.05, 0.01))
+    for found in (compared(float(gap), is_primary=True), first, second):
+        excludes_zero = not found.difference.low <= 0 <= found.difference.high
+        assert (found.conclusion is Conclusion.SIGNIFICANTLY_BETTER) == excludes_zero
+    assert second.p_value == first.p_value == second.adjusted_p_value
+    assert (second.conclusion is Conclusion.SIGNIFICANTLY_BETTER) == (second.p_value < 0.01)
+    assert vars(second.difference) == pytest.approx(vars(second.distribution.interval(0.99)))
+    assert second.level == 0.01
 
 
 def test_interval_within_the_margin_is_equivalent_and_a_significant_difference_is_more_than_that():
@@ -146,16 +138,13 @@ def test_minimum_detectable_difference_grows_with_the_number_of_open_comparisons
     assert (settled.level, still_open.level) == (ERROR_RATE, ERROR_RATE)
 
 
-def test_missing_planned_comparisons_count_as_not_significant():
+def test_missing_planned_comparisons_count_and_those_without_a_conclusion_do_not_relax_the_adjustment():
     comparisons = [compared(0.03, is_primary=True), compared(0.04)]
     primary, other = adjust_comparisons(comparisons, planned=9)
     assert primary.adjusted_p_value == primary.p_value
     assert (other.adjusted_p_value, other.adjusted_for) == (pytest.approx(9 * other.p_value), 9)
     assert adjust_comparisons(comparisons, planned=0)[1].adjusted_for == 1  # more than planned
-
-
-def test_comparison_without_a_conclusion_does_not_relax_the_adjustment_of_others():
-    """Holm's method would otherwise relax the adjustment of the other comparison after the small p-value."""
+    # Holm's method would otherwise relax the adjustment of the other comparison after the small p-value.
     blocked, judged = compared(0.3, caveat=TUNING), compared(0.03)
     assert blocked.p_value < judged.p_value
     adjusted = adjust_comparisons([blocked, judged])

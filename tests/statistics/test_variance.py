@@ -34,22 +34,14 @@ def test_binomial_variance_is_positive_and_close_to_that_of_many_images(accuracy
 DIFFERENCES = {5: np.array([0.01, 0.03, 0.02]), 7: np.array([0.0, 0.1]), 3: np.array([0.05, 0.06, 0.04]), 9: np.ones(1)}
 
 
-@pytest.mark.parametrize("size", [5, 3])
-def test_a_size_with_similar_variance_has_the_pooled_variance(size):
-    found = pool_seed_variance(DIFFERENCES, size)
+def test_variances_of_sizes_are_pooled_unless_one_is_larger_or_has_fewer_than_two_seeds():
     groups = [values for values in DIFFERENCES.values() if len(values) > 1]
     expected = sum((len(values) - 1) * values.var(ddof=1) for values in groups) / 5
-    assert found == (pytest.approx(expected), 5)
-
-
-def test_a_size_with_larger_variance_is_not_pooled():
+    for size in (5, 3):
+        assert pool_seed_variance(DIFFERENCES, size) == (pytest.approx(expected), 5)
     assert pool_seed_variance(DIFFERENCES, 7) == (pytest.approx(0.005), pytest.approx(1 + 4 * POOLED_FREEDOM_SHARE))
     assert pool_seed_variance(DIFFERENCES, 7, freedom_share=0.0) == (pytest.approx(0.005), 1)
-
-
-@pytest.mark.parametrize("size", [9, 11])
-def test_size_with_fewer_than_two_seeds_has_no_seed_variance(size):
-    assert pool_seed_variance(DIFFERENCES, size) is None
+    assert pool_seed_variance(DIFFERENCES, 9) is pool_seed_variance(DIFFERENCES, 11) is None
 
 
 def accuracies(models: int = 6, seeds: int = 4, spread: float = 0.01) -> np.ndarray:

@@ -41,15 +41,8 @@ def _trained(network, *, last=None):
     optimizer = Optimizer(name="sgd", lr=0.01, weight_decay=0.0)
     module = Classifier(network, num_classes=3, optimizer=optimizer, steps=STEPS)
     batches = TrainingData(data, None, augmentation=Augmentation(), batch_size=7, steps=STEPS)
-    trainer = lightning.Trainer(
-        max_steps=STEPS,
-        accelerator="cpu",
-        callbacks=[freezing],
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-    )
+    silent = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
+    trainer = lightning.Trainer(max_steps=STEPS, accelerator="cpu", callbacks=[freezing], **silent)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", module="lightning")
         trainer.fit(module, datamodule=batches)
@@ -75,14 +68,11 @@ def test_only_the_head_and_the_last_layers_change(kind, last):
     assert {name for name in moved if name in dict(network.named_parameters())} == behind
 
 
-def test_layer_groups_have_as_many_weights_as_those_of_timm():
+def test_layers_have_as_many_weights_as_those_of_timm_or_are_the_modules_with_weights():
     ours = list_layers(VisionTransformer(32, 8, depth=3, embed_dim=24, num_heads=3, pool="class"))
     theirs = list_layers(timm.create_model("vit_tiny_patch16_224", depth=3, embed_dim=24, num_heads=3))
     # timm has one linear layer for queries, keys and values; this package has three.
     assert [len(layer) - 4 * ("blocks" in layer[0]) for layer in ours] == [len(layer) for layer in theirs]
-
-
-def test_layers_of_a_sequential_network_are_its_modules_with_weights():
     network = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU(), torch.nn.Linear(4, 2))
     assert list_layers(network) == [["0.weight", "0.bias"], ["2.weight", "2.bias"]]
 
@@ -93,6 +83,10 @@ def test_batch_norms_of_frozen_layers_keep_their_statistics():
     moved = _moved(before, _trained(network, last=1))
     assert "stages.2.0.norm1.running_mean" in moved
     assert not {name for name in moved if "running" in name and not name.startswith("stages.2.")}
+    blocks = [torch.nn.Sequential(torch.nn.Conv2d(3, 3, 3), torch.nn.BatchNorm2d(3, affine=False)) for _ in range(2)]
+    network = torch.nn.Sequential(*blocks, torch.nn.Linear(3, 2))
+    (still,) = FrozenLayers(network, last=1)._norms  # a norm without parameters is frozen with its layer
+    assert still is network[0][1]
 
 
 @pytest.mark.parametrize("last", [0, 1])
@@ -131,15 +125,9 @@ def test_finetuning_resumes_to_the_same_weights(tmp_path):
     values["protocol"]["budget"] = {"steps": 10}
     run_quietly(experiment_from_dict({**values, "models": {"resnet": values["models"]["resnet"]}}))
     given = str(TrainedNetwork.open(tmp_path / "tiny").path)
-    tuned = {
-        **values["models"]["resnet"],
-        "weights": {"run": given},
-        "finetune": {"last": 2},
-        "optimizer": {"name": "sgd", "lr": 0.05, "layer_decay": 0.7},
-    }
-    whole, parts = (
-        {**values, "output": str(tmp_path / name), "models": {"tuned": tuned}} for name in ("whole", "parts")
-    )
+    tuned = values["models"]["resnet"] | {"weights": {"run": given}, "finetune": {"last": 2}}
+    models = {"tuned": tuned | {"optimizer": {"name": "sgd", "lr": 0.05, "layer_decay": 0.7}}}
+    whole, parts = ({**values, "output": str(tmp_path / name), "models": models} for name in ("whole", "parts"))
     run_quietly(experiment_from_dict(whole))
     stop = {"class_path": "tests.training.test_finetuning.StopAt", "init_args": {"step": 6}}
     first = {**parts, "execution": {**values["execution"], "passive_callbacks": [stop]}}
@@ -159,12 +147,3 @@ class StopAt(lightning.Callback):
     def on_train_batch_end(self, trainer, *_):
         if trainer.global_step == self.step:
             raise KeyboardInterrupt
-
-
-def test_a_norm_without_parameters_is_frozen_with_its_layer():
-    network = torch.nn.Sequential()
-    for _ in range(2):
-        network.append(torch.nn.Sequential(torch.nn.Conv2d(3, 3, 3), torch.nn.BatchNorm2d(3, affine=False)))
-    network.append(torch.nn.Linear(3, 2))
-    (still,) = FrozenLayers(network, last=1)._norms
-    assert still is network[0][1]

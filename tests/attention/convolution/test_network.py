@@ -240,15 +240,13 @@ def test_invalid_arguments_are_named_with_the_reason(options, message):
         ConvolutionalAttention(CHANNELS, FILTERS, 3, **options)
 
 
-def test_images_of_a_wrong_shape_are_refused():
+def test_images_of_a_wrong_shape_subclasses_of_conv2d_and_circular_padding_are_refused():
     layer = ConvolutionalAttention(CHANNELS, FILTERS, 3)
     with pytest.raises(ValueError, match="in_channels=5 channels, but have 3"):
         layer(images(channels=3, dtype=torch.float32))
     with pytest.raises(ValueError, match="a kernel of 3 positions, 1 apart, is larger than the image of 2 tokens"):
         layer(images(rows=2, dtype=torch.float32))
 
-
-def test_subclasses_of_conv2d_and_circular_padding_are_refused():
     class Odd(nn.Conv2d):
         def forward(self, x):
             return -super().forward(x)

@@ -12,9 +12,8 @@ BATCH, HEADS, DIM, VALUE_DIM = 2, 3, 5, 7
 
 
 def inputs(tokens, batch=BATCH):
-    return [
-        torch.randn(batch, HEADS, tokens, dim, dtype=torch.float64, requires_grad=True) for dim in (DIM, DIM, VALUE_DIM)
-    ]
+    shapes = [(batch, HEADS, tokens, dim) for dim in (DIM, DIM, VALUE_DIM)]
+    return [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
 
 
 #: Grids that the windows divide and do not, windows larger than the grid, a column; shifts smaller than the window.
@@ -54,23 +53,13 @@ def test_unshifted_windows_are_attention_within_each_window():
         torch.testing.assert_close(output[:, :, row : row + 3, col : col + 2].flatten(2, 3), expected)
 
 
-@pytest.mark.parametrize("shifted", [False, True])
-def test_a_layer_without_prefix_tokens_is_the_function_and_prefix_tokens_attend_to_all(shifted):
-    rows, cols = 3, 5
-    for prefix in (0, 2):
-        position = RelativeBias((3, 5), HEADS, prefix).double()
-        layer = BlockWindow((3, 5), (2, 4), shifted, prefix)
-        tensors = inputs(prefix + rows * cols)
-        output = layer(*tensors, relative_position=position)
-        explicit, weights = layer(*tensors, relative_position=position, return_weights=True)
-        torch.testing.assert_close(explicit, output, rtol=0, atol=1e-12)
-        torch.testing.assert_close(weights @ tensors[2], output, rtol=0, atol=1e-12)
-        if prefix:
-            assert (weights[:, :, :2] > 0).all() and (weights[:, :, :, :2] > 0).all()
-            assert torch.equal(weights[0, 0, 2:, 2:] > 0, inside)
-        else:
-            inside = weights[0, 0] > 0
-            assert not inside.all()
+@pytest.mark.parametrize("is_shifted", [False, True])
+def test_a_layer_is_the_function_with_half_a_window_as_shift(is_shifted):
+    position, tensors = RelativeBias((3, 5), HEADS).double(), inputs(15)
+    options = {"grid_size": (3, 5), "window_size": (2, 4), "shift": (1, 2) if is_shifted else 0}
+    expected = block_attention(*tensors, **options, bias=position.bias_at_offsets(range(-1, 2), range(-3, 4)))
+    output = BlockWindow((3, 5), (2, 4), is_shifted)(*tensors, relative_position=position)
+    torch.testing.assert_close(output, expected, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize(

@@ -88,16 +88,9 @@ def test_an_image_does_not_depend_on_its_batch(policy, images, labels):
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("crop_padding", -1),
-        ("num_ops", -2),
-        ("magnitude", 31.0),
-        ("erasing", 1.5),
-        ("mixup", -0.1),
-        ("cutmix", float("inf")),
-        ("resized_crop", (0.0, 1.0)),
-        ("resized_crop", (0.5, 1.5)),
-        ("resized_crop", (0.9, 0.2)),
-        ("transform", {"class_path": "x"}),
+        *[("crop_padding", -1), ("num_ops", -2), ("magnitude", 31.0), ("erasing", 1.5), ("mixup", -0.1)],
+        *(("resized_crop", area) for area in ((0.0, 1.0), (0.5, 1.5), (0.9, 0.2))),
+        *[("cutmix", float("inf")), ("transform", {"class_path": "x"})],
     ],
 )
 def test_values_out_of_range_are_refused_by_name(field, value):

@@ -16,9 +16,8 @@ def torchvision_result(policy, image, operation, position, sign):
     steps, signed = transform._AUGMENTATION_SPACE[operation]
     magnitudes = steps(NUM_BINS, *image.shape[-2:])
     magnitude = 0.0 if magnitudes is None else float(magnitudes[position]) * (sign if signed else 1)
-    return transform._apply_image_or_video_transform(
-        image, operation, magnitude, interpolation=transform.interpolation, fill=transform._fill
-    )
+    options = {"interpolation": transform.interpolation, "fill": transform._fill}
+    return transform._apply_image_or_video_transform(image, operation, magnitude, **options)
 
 
 def our_results(table, image, operation):
@@ -32,14 +31,16 @@ def our_results(table, image, operation):
 
 @pytest.fixture(scope="module")
 def tables():
-    return {
-        policy: make_policy_table(policy, [float(position) for position in BINS], (29, 23)) for policy in REFERENCES
-    }
+    bins = [*map(float, BINS)]
+    return {policy: make_policy_table(policy, bins, (29, 23)) for policy in REFERENCES}
 
 
-def test_operations_are_torchvisions():
+def test_operations_are_torchvisions_and_fractional_magnitudes_are_interpolated():
     for transform in REFERENCES.values():
         assert set(OPERATIONS) == set(transform._AUGMENTATION_SPACE)
+    lower, middle, upper = (make_policy_table("randaugment", [bins], (31, 37)).levels for bins in (9.0, 9.5, 10.0))
+    brightness = 2 * OPERATIONS.index("Brightness")
+    torch.testing.assert_close(middle[brightness], (lower[brightness] + upper[brightness]) / 2)
 
 
 @pytest.mark.parametrize("channels", [1, 3])
@@ -48,11 +49,9 @@ def test_operations_are_torchvisions():
 def test_bins_and_signs_equal_torchvision(policy, operation, channels, tables):
     image = torch.randint(0, 256, (channels, 29, 23), dtype=torch.uint8, generator=torch.Generator().manual_seed(7))
     ours = our_results(tables[policy], image, operation)
-    expected = [
-        torch.stack([torchvision_result(policy, image, operation, position, sign) for sign in (1, -1)])
-        for position in BINS
-    ]
-    difference = (ours.int() - torch.stack(expected).int()).abs()
+    entries = [(operation, position, sign) for position in BINS for sign in (1, -1)]
+    expected = torch.stack([torchvision_result(policy, image, *entry) for entry in entries]).unflatten(0, (-1, 2))
+    difference = (ours.int() - expected.int()).abs()
     if operation in ("ShearX", "ShearY", "Rotate"):  # neighbouring pixels at rounding ties
         assert (difference > 0).float().mean() < 0.02
     elif operation in ("Brightness", "Color", "Contrast", "Sharpness"):
@@ -60,9 +59,3 @@ def test_bins_and_signs_equal_torchvision(policy, operation, channels, tables):
         assert (difference > 0).float().mean() < 0.01
     else:
         assert difference.max() == 0
-
-
-def test_fractional_magnitudes_are_interpolated():
-    lower, middle, upper = (make_policy_table("randaugment", [bins], (31, 37)).levels for bins in (9.0, 9.5, 10.0))
-    brightness = 2 * OPERATIONS.index("Brightness")
-    torch.testing.assert_close(middle[brightness], (lower[brightness] + upper[brightness]) / 2)

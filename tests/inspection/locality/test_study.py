@@ -1,10 +1,129 @@
-"""Measures of an experiment's runs are saved, and read again if they can be used."""
+"""Measures of locality, which are saved, and read again if they can be used."""
 
 import json
 
 import pytest
+import torch
+from scipy.spatial.distance import cdist
+from torch import nn
 
-from vit_vs_cnn.inspection.locality.study import SUMMARY_MEASURES, _read_layers
+from tests.inspection.locality.layers import attention_modules, convolving, tiny_vit
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.inspection.locality.measures import attention_distance, uniform_distance
+from vit_vs_cnn.inspection.locality.study import SUMMARY_MEASURES, _read_layers, measure_locality
+from vit_vs_cnn.models import ResNet
+
+LABELS = torch.arange(173) % 3
+
+
+@pytest.fixture(scope="module")
+def images():
+    return torch.randn(173, 3, 14, 15, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.fixture(scope="module")
+def convolutional(images):
+    network = tiny_vit(position="quadratic")
+    for layer in attention_modules(network):
+        convolving(layer)
+    labels = network(images[120:133]).argmax(dim=1)
+    return measure_locality(network, images[:120], images[120:133], labels)
+
+
+@pytest.fixture(scope="module")
+def global_vit(images):
+    network = tiny_vit(position="learned", pool="class")
+    for layer in attention_modules(network):
+        for projection in (layer.query_projection, layer.key_projection):
+            nn.init.normal_(projection.weight, std=1.0)
+    return measure_locality(network, images[:120], images[120:133], LABELS[:13])
+
+
+def test_a_vit_that_convolves_is_measured_as_a_convolution(convolutional):
+    layers, _ = convolutional
+    assert layers["r2_3"].tolist() == pytest.approx([1, 1], abs=1e-8)
+    assert layers["content_share"].tolist() == pytest.approx([0, 0], abs=1e-12)
+    assert layers["accuracy_lost_3"].tolist() == [0, 0]
+
+
+def test_a_vit_that_attends_by_content_is_not_measured_as_a_convolution(global_vit):
+    layers, heads = global_vit
+    assert layers["r2_3"].max() < 0.8
+    assert (layers["content_share"] > 0.2).all()
+    assert heads["head"].tolist() == [*range(9)] * 2
+    assert heads["layer"].tolist() == [0] * 9 + [1] * 9
+    assert heads.groupby("layer")["distance"].mean().tolist() == pytest.approx(layers["distance"].tolist())
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"position": "relative", "window_size": 3},
+        {"position": "rotary", "window_size": (5, 3), "num_heads": 3, "embed_dim": 12},
+        {"position": "sincos", "window_size": 4, "window_kind": "block", "num_heads": 3, "embed_dim": 12},
+        {"position": "quadratic", "window_size": 3, "window_boundary": "zero", "pool": "class"},
+        {"position": "conditional", "score": "linear"},
+        {"position": "none", "score": "additive", "class_token": True},
+        {"position": "learned", "score": "gaussian"},
+        {"position": "none", "score": "gated"},
+        {"position": "learned", "registers": 2, "pool": "sequence", "norm_before_pool": True},
+    ],
+    ids=lambda options: "-".join(map(str, options.values())),
+)
+def test_every_kind_of_vit_can_be_measured_and_is_unchanged(images, options):
+    network = tiny_vit(**options).train()
+    before = {name: value.clone() for name, value in network.state_dict().items()}
+    layers, heads = measure_locality(network, images[:41], images[41:53], LABELS[:12])
+    assert network.training
+    assert all(torch.equal(before[name], value) for name, value in network.state_dict().items())
+    assert not any(module._forward_hooks for module in network.modules())
+    assert (layers["r2_mean_weights"] <= 1).all()
+    assert heads["distance_ratio"].between(0, 1.5).all()
+    if "window_size" in options:
+        assert layers["distance_ratio"][0] < 0.9
+
+
+def test_a_single_head_and_a_grid_without_interior_can_be_measured():
+    network = tiny_vit(image_size=(4, 33), patch_size=(2, 3), num_heads=1, depth=1)
+    images = torch.randn(31, 3, 4, 33, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    layers, heads = measure_locality(network, images[:20], images[20:], LABELS[:11])
+    assert {"r2_1", "accuracy_lost_1"} <= {*layers} and "r2_3" not in layers
+    assert heads["distance"].tolist() == layers["distance"].tolist()
+
+
+def test_too_few_images_and_a_summary_leave_measures_out_and_other_networks_are_refused(images):
+    layers, _ = measure_locality(tiny_vit(), images[:10], images[40:50], LABELS[:10])
+    assert layers["r2_mean_weights"].notna().all() and layers["r2_3"].isna().all()
+    layers, _ = measure_locality(tiny_vit(), images[:50], images[50:53], LABELS[:3], summary_only=True)
+    assert {"r2_3", "content_share", "distance_ratio"} <= {*layers}
+    assert "accuracy_lost_3" not in layers
+    with pytest.raises(InputError, match="ResNet is not a VisionTransformer"):
+        measure_locality(ResNet(8, width=2, num_classes=3), images, images, LABELS)
+
+
+GRID = (7, 5)
+
+
+def test_uniform_attention_has_the_published_distances_and_prefix_tokens_have_none():
+    expected = {4: 2.0080, 8: 4.1365, 16: 8.3261, 32: 16.677}
+    assert {n: uniform_distance((n, n)) for n in expected} == pytest.approx(expected, rel=5e-5)
+    found = attention_distance(torch.full((2, 3, 35, 35), 1 / 35), GRID, (2, 3))
+    assert found.tolist() == pytest.approx([uniform_distance(GRID, (2, 3))] * 3, abs=1e-6)
+    weights = torch.zeros(1, 1, 36, 36)
+    weights[..., 0] = 1.0
+    assert attention_distance(weights, GRID, num_prefix_tokens=1).item() == 0
+
+
+def test_distance_is_the_weighted_mean_of_distances_in_pixels():
+    random = torch.Generator().manual_seed(7)
+    weights = torch.randn(11, 3, 36, 36, dtype=torch.float64, generator=random).softmax(-1)
+    positions = torch.cartesian_prod(torch.arange(7) * 2, torch.arange(5) * 3).numpy()
+    patches = weights[:, :, 1:, 1:] / weights[:, :, 1:, 1:].sum(-1, keepdim=True)
+    expected = (patches * torch.from_numpy(cdist(positions, positions))).sum(-1).mean((0, 2))
+    found = attention_distance(weights, GRID, (2, 3), num_prefix_tokens=1)
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=0)
+    assert attention_distance(torch.eye(35)[None, None], GRID).item() == 0
+
 
 SETTINGS = {"images": 7, "held_out": 5, "weights": "abc"}
 ROW = {"model": "vit", "train_size": 80, "seed": 3, "layer": 0}
@@ -23,16 +142,7 @@ def test_saved_measures_of_the_same_settings_are_read(tmp_path):
 
 @pytest.mark.parametrize(
     "layers",
-    [
-        None,
-        3,
-        "x",
-        {},
-        [3],
-        [[]],
-        [{}],
-        *([ROW | change] for change in ({"layer": "1"}, {"model": 3}, {"more": 1})),
-    ],
+    [None, 3, "x", {}, [3], [[]], [{}], *([ROW | change] for change in ({"layer": "1"}, {"model": 3}, {"more": 1}))],
     ids=str,
 )
 def test_unusable_saved_measures_are_missing(tmp_path, layers):

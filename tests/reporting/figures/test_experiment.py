@@ -126,10 +126,9 @@ def test_each_model_has_a_difference_curve_whose_marks_without_a_conclusion_are_
 
 
 def test_every_budget_is_a_panel_with_all_models():
-    short, long = (
-        seeded(law_table(SIZES, **CROSSING), images=10_000, budget=f"{steps} steps", steps=steps, seeds=2)
-        for steps in (100, 400)
-    )
+    table = law_table(SIZES, **CROSSING)
+    budgets = ({"budget": f"{steps} steps", "steps": steps} for steps in (100, 400))
+    short, long = (seeded(table, images=10_000, seeds=2, **budget) for budget in budgets)
     named = [changed(r, run=f"{r.run}-{r.budget}") for r in (*short, *long)]
     figure = experiment_figures(analyze(named))["more_training"]
     assert [axis.get_title("left") for axis in figure.axes] == ["100 steps", "400 steps"]

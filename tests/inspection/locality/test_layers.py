@@ -1,3 +1,7 @@
+"""Convolutions are fitted to the inputs and outputs of layers, and replace attention in a network."""
+
+import copy
+
 import numpy as np
 import pytest
 import torch
@@ -5,8 +9,15 @@ import torch.nn.functional as F
 from sklearn.linear_model import LinearRegression
 from sklearn.metrics import r2_score
 
-from tests.inspection.locality.layers import convolution_fit
-from vit_vs_cnn.inspection.locality.layers import ConvolutionFit
+from tests.inspection.locality.layers import attention_modules, convolution_fit, convolving, tiny_vit
+from vit_vs_cnn.inspection.locality.layers import (
+    ConvolutionFit,
+    find_attention_layers,
+    fixed_convolution,
+    pass_layer,
+    replace_attention,
+    to_map,
+)
 from vit_vs_cnn.inspection.locality.measures import ExplainedVariance
 
 GRID = (7, 5)
@@ -64,3 +75,34 @@ def test_explained_variance_equals_sklearns_r2_score(maps):
     expected = r2_score(*rows, multioutput="variance_weighted")
     assert explained.compute()["good"] == pytest.approx(expected, abs=1e-12)
     assert explained.compute()["mean"] == pytest.approx(0, abs=1e-12)
+
+
+@pytest.fixture
+def images():
+    return torch.randn(61, 3, 14, 15, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+
+
+def fitted_to(network, layer, images):
+    found = pass_layer(network, layer, images)
+    maps = [to_map(tokens, network.grid_size, network.num_prefix_tokens) for tokens in (found.inputs, found.outputs)]
+    return convolution_fit(*maps, padding="replicate")
+
+
+def test_replacing_attention_by_an_equal_convolution_keeps_the_outputs(images):
+    network = tiny_vit(position="quadratic")
+    for attention in attention_modules(network):
+        convolving(attention)
+    layer = find_attention_layers(network)[1]
+    before = copy.deepcopy(network.state_dict())
+    replaced = replace_attention(network, layer, fitted_to(network, layer, images))
+    torch.testing.assert_close(replaced(images), network(images), rtol=0, atol=1e-9)
+    assert all(torch.equal(before[name], found) for name, found in network.state_dict().items())
+
+
+def test_attention_is_replaced_for_patch_tokens_and_not_for_the_class_token(images):
+    network = tiny_vit(pool="class")
+    zero = fixed_convolution(torch.zeros(18, 18, 3, 3), torch.zeros(18), "replicate")
+    last = replace_attention(network, find_attention_layers(network)[1], zero)
+    torch.testing.assert_close(last(images), network(images), rtol=0, atol=1e-12)
+    first = replace_attention(network, find_attention_layers(network)[0], zero)
+    assert (first(images) - network(images)).abs().max() > 1e-3

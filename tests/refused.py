@@ -1,0 +1,18 @@
+"""Mistakes of users give an error of one line."""
+
+import contextlib
+from collections.abc import Iterator
+
+import pytest
+
+from vit_vs_cnn.errors import InputError
+
+
+@contextlib.contextmanager
+def refused(*parts: str) -> Iterator[pytest.ExceptionInfo[InputError]]:
+    """Check that the block raises an ``InputError`` of one line with these parts."""
+    with pytest.raises(InputError) as caught:
+        yield caught
+    message = str(caught.value)
+    assert "\n" not in message, message
+    assert all(part in message for part in parts), message
