@@ -73,6 +73,14 @@ def train(
         InputError: unusable config, images or settings; finished runs with other settings, unless ``force`` is set.
         RunsFailed: some runs failed and the others finished. ``findings`` analyzes the finished runs.
         Interrupted: the user stopped the training.
+
+    Example:
+        >>> import vit_vs_cnn as vc
+        >>> tiny = {"data.synthetic": {"train_images": 100, "test_images": 50}, "protocol.budget.steps": 2}
+        >>> tiny |= {"name": "tiny", "executor": "local", "protocol.seeds": [0]}
+        >>> findings = vc.train("quickstart", tiny, quiet=True)
+        >>> sorted(findings.frame()["model"])
+        ['resnet', 'vit']
     """
     overrides = _check_overrides(overrides)
     experiment = _with_images(load_experiment(config, overrides), data)
@@ -125,6 +133,13 @@ def tune(
 
     Raises:
         InputError, RunsFailed, Interrupted: as ``train``; InputError also if all trials of a model failed.
+
+    Example:
+        >>> import vit_vs_cnn as vc
+        >>> tiny = {"data.synthetic": {"train_images": 100, "test_images": 50}, "protocol.budget.steps": 2}
+        >>> tiny |= {"name": "search", "executor": "local", "models.resnet": None, "tuning.trials": 2}
+        >>> vc.tune("quickstart", tiny, quiet=True).models["vit"].recipe.source
+        <RecipeSource.SEARCHED: 'searched'>
     """
     overrides = _check_overrides(overrides)
     if overrides.get("minutes") is not None:
@@ -232,6 +247,12 @@ def audit(
 
     Raises:
         InputError: a missing folder, no classes in it, unreadable images, or an output inside the folder of images.
+
+    Example:
+        >>> import vit_vs_cnn as vc
+        >>> audit = vc.audit(data="photos", quiet=True)
+        >>> [finding.title for finding in audit.findings]
+        ['Enlarged images', 'Small classes', 'Few test images']
     """
     experiment = _with_images(load_experiment("decide" if config is None else config, overrides), data)
     images = experiment.data
@@ -285,6 +306,11 @@ def status(folder: Place | None = None) -> "ExperimentStatus | list[ExperimentSt
 
     Raises:
         InputError: no experiment in the folder.
+
+    Example:
+        >>> import vit_vs_cnn as vc
+        >>> {str(run.state) for run in vc.status("runs/duel").runs}
+        {'done'}
     """
     from vit_vs_cnn.runs.status import read_all, read_status
 
@@ -304,6 +330,12 @@ def report(folder: Place, output: Place | None = None, *, quiet: bool = False) -
 
     Raises:
         InputError: no experiment in the folder, or no finished run.
+
+    Example:
+        >>> import vit_vs_cnn as vc
+        >>> findings = vc.report("runs/duel", quiet=True)
+        >>> [str(comparison.conclusion) for comparison in findings.analysis.comparisons]  # two seeds allow none
+        ['no conclusion']
     """
     experiment_page: list[Path] = []
     with _progress(quiet) as report_progress:
@@ -359,6 +391,12 @@ def compare(
 
     Raises:
         InputError: a path that cannot be opened or compared with the others; an unknown part or device.
+
+    Example:
+        >>> import vit_vs_cnn as vc
+        >>> comparison = vc.compare("runs/duel", parts=["accuracy"], quiet=True)
+        >>> comparison.frame()["network"].tolist()
+        ['vit-s3', 'resnet-s3', 'vit-s4', 'resnet-s4']
     """
     with _progress(quiet) as report_progress:
         from vit_vs_cnn.comparison.compare import choose_parts, compare_entries
@@ -426,6 +464,12 @@ def inspect(
 
     Raises:
         InputError: a path that cannot be opened, no readable image, an unknown method or class.
+
+    Example:
+        >>> import vit_vs_cnn as vc
+        >>> inspection = vc.inspect("runs/duel", count=2, methods=["integrated_gradients"], quiet=True)
+        >>> inspection.page.name
+        'index.html'
     """
     with _progress(quiet) as report_progress:
         from vit_vs_cnn.inspection import inspect as inspection_module
@@ -487,6 +531,12 @@ def predict(
 
     Raises:
         InputError: a network that cannot be opened, a missing path, no readable image, or an unknown output format.
+
+    Example:
+        >>> import vit_vs_cnn as vc
+        >>> predictions = vc.predict("runs/duel", "photos", model="vit", quiet=True)
+        >>> predictions.frame()["image"].tolist()[:2]
+        ['photos/apple/0.png', 'photos/apple/1.png']
     """
     with _progress(quiet) as report_progress:
         from vit_vs_cnn.data.decoding import describe_unreadable, find_input_files
@@ -565,6 +615,12 @@ def locality(
 
     Raises:
         InputError: a path that cannot be opened, missing images, or a network without attention.
+
+    Example:
+        >>> import vit_vs_cnn as vc
+        >>> locality = vc.locality("runs/duel", count=20, held_out=20, quiet=True)
+        >>> sorted(set(locality.frame()["model"]))
+        ['vit']
     """
     with _progress(quiet) as report_progress:
         import pandas
@@ -643,6 +699,12 @@ def to_attention(
 
     Raises:
         InputError: a path that cannot be opened, a network without convolutions, options that exclude each other.
+
+    Example:
+        >>> import vit_vs_cnn as vc
+        >>> converted = vc.to_attention("runs/duel", model="resnet", quiet=True)
+        >>> converted.agreement
+        1.0
     """
     with _progress(quiet) as report_progress:
         import torch
@@ -689,6 +751,11 @@ def export(
 
     Raises:
         InputError: a path that cannot be opened, an unknown format, or one that cannot hold the network.
+
+    Example:
+        >>> import vit_vs_cnn as vc
+        >>> [file.path.name for file in vc.export("runs/duel", format="safetensors", model="vit", quiet=True)]
+        ['model.safetensors']
     """
     with _progress(quiet) as report_progress:
         from vit_vs_cnn.conversion.export import export as write
@@ -762,6 +829,12 @@ def load(
 
     Raises:
         InputError: a path that cannot be opened, an unknown model, or an experiment with several models and no choice.
+
+    Example:
+        >>> import vit_vs_cnn as vc
+        >>> network = vc.load("runs/duel", model="vit")
+        >>> network.predict("photos").frame().columns[:3].tolist()
+        ['image', 'predicted', 'probability']
     """
     from vit_vs_cnn.data.images import LabelledImages
     from vit_vs_cnn.loaded_network import LoadedNetwork
@@ -786,6 +859,10 @@ def load_experiment(
 
     Raises:
         InputError: a setting that is unknown or has a wrong value, or images that synthetic ones would replace.
+
+    Example:
+        >>> load_experiment("quickstart", {"protocol.seeds": [0, 1]}).protocol.seeds
+        [0, 1]
     """
     configs = config if isinstance(config, Sequence) and not isinstance(config, str) else [config]
     values: dict[str, Any] = {}

@@ -105,6 +105,14 @@ def scaled_dot_product_attention(
 
     Raises:
         ValueError: if ``mask`` is not boolean, or ``bias`` is.
+
+    Example:
+        >>> queries, keys, values = torch.randn(3, 2, 4, 5, 8).unbind()
+        >>> scaled_dot_product_attention(queries, keys, values).shape
+        torch.Size([2, 4, 5, 8])
+        >>> _, weights = scaled_dot_product_attention(queries, keys, values, return_weights=True)
+        >>> weights.shape, torch.allclose(weights.sum(-1), torch.ones(2, 4, 5))
+        (torch.Size([2, 4, 5, 5]), True)
     """
     output, weights = attend(
         queries, keys, values, mask=mask, bias=bias, dropout=dropout, scale=scale, return_weights=return_weights

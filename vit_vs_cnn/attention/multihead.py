@@ -54,6 +54,14 @@ class MultiHeadAttention(nn.Module):
         ValueError: if a width is not positive, ``num_heads`` does not divide ``embed_dim``, ``dropout`` is outside
             [0, 1), or not 0 with a window or an ``inner_attention``, or ``inner_attention`` is combined with a
             ``window`` or a ``relative_position``.
+
+    Example:
+        >>> attention = MultiHeadAttention(embed_dim=16, num_heads=4)
+        >>> attention(torch.randn(2, 5, 16)).shape  # self-attention
+        torch.Size([2, 5, 16])
+        >>> output, weights = attention(torch.randn(2, 5, 16), torch.randn(2, 7, 16), return_weights=True)
+        >>> weights.shape  # cross-attention of 5 queries to 7 keys
+        torch.Size([2, 4, 5, 7])
     """
 
     def __init__(

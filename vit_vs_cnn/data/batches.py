@@ -168,6 +168,12 @@ class TrainingData(lightning.LightningDataModule):
 
     Raises:
         InputError: a number is below 1, or ``batch_size`` is not a multiple of ``accumulate``.
+
+    Example:
+        >>> images = LabelledImages(torch.zeros(6, 3, 8, 8, dtype=torch.uint8), torch.arange(6) % 2, ("cat", "dog"))
+        >>> data = TrainingData(images, None, batch_size=4, steps=3)
+        >>> data.batches, data.mean  # channel statistics of the training images
+        (3, [0.0, 0.0, 0.0])
     """
 
     def __init__(

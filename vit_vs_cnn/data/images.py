@@ -36,6 +36,11 @@ class LabelledImages:
 
     Raises:
         InputError: other types or shapes, a label without a class, or values for another number of images.
+
+    Example:
+        >>> images = LabelledImages(torch.zeros(3, 1, 8, 8, dtype=torch.uint8), torch.tensor([0, 1, 1]), ("cat", "dog"))
+        >>> len(images), images.num_classes, images.image_shape
+        (3, 2, (1, 8, 8))
     """
 
     images: UInt8[Tensor, "count channels rows cols"]

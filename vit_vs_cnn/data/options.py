@@ -41,6 +41,10 @@ class Augmentation:
         transform: {class_path, init_args} of a custom transform from uint8 images (channels, rows, cols) to uint8
             images, applied after the other changes of bytes. Its random numbers come from the global generators. Runs
             are named by class_path and init_args, not by its code.
+
+    Example:
+        >>> Augmentation(policy="randaugment", mixup=0.2).crop_padding
+        4
     """
 
     crop_padding: int = 4

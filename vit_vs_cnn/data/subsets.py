@@ -30,6 +30,12 @@ def nested_subsets(labels: Labels | Sequence[int] | np.ndarray, sizes: Sequence[
 
     Raises:
         InputError: labels are not whole numbers, or a size is not between 1 and the number of images.
+
+    Example:
+        >>> labels = [0, 1, 2] * 10
+        >>> subsets = nested_subsets(labels, sizes=[6, 12], seed=0)
+        >>> [sorted(labels[index] for index in subsets[6]), set(subsets[6].tolist()) < set(subsets[12].tolist())]
+        [[0, 0, 1, 1, 2, 2], True]
     """
     labels = torch.as_tensor(labels)
     if labels.ndim != 1 or labels.is_floating_point():

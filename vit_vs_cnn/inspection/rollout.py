@@ -47,6 +47,12 @@ def attention_rollout(
 
     Raises:
         InputError: weights are missing, their shapes differ, or an option is outside its range.
+
+    Example:
+        >>> weights = [torch.rand(2, 4, 16, 16).softmax(-1) for _ in range(3)]  # three layers, four heads
+        >>> rollout = attention_rollout(weights, head_fusion="max", discard_ratio=0.9)
+        >>> rollout.shape, torch.allclose(rollout.sum(-1), torch.ones(2, 16))
+        (torch.Size([2, 16, 16]), True)
     """
     check_weights(weights)
     fused = _fuse_heads(weights, head_fusion, discard_ratio, num_prefix_tokens)

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from vit_vs_cnn.attention.arguments import Size2d
+from vit_vs_cnn.attention.arguments import Size2d, as_rows_and_cols
 from vit_vs_cnn.errors import InputError, one_line
 from vit_vs_cnn.models import presets
 from vit_vs_cnn.models.attention_network import AttentionNetwork
@@ -28,6 +28,13 @@ def register_model(name: str, factory: Callable[..., nn.Module]) -> None:
 
     Raises:
         InputError: if a preset has the name, it has a slash, or ``factory`` is not a class or function.
+
+    Example:
+        >>> register_model("linear", lambda num_classes, image_size: nn.Sequential(
+        ...     nn.Flatten(), nn.Linear(3 * image_size[0] * image_size[1], num_classes)
+        ... ))
+        >>> create_model("linear", num_classes=5, image_size=8)(torch.randn(2, 3, 8, 8)).shape
+        torch.Size([2, 5])
     """
     if not isinstance(name, str) or not name or "/" in name:
         raise InputError(f'"{name}" cannot be the name of a model: it must be a word without a slash')
@@ -44,6 +51,10 @@ def list_models(pattern: str = "*") -> list[str]:
 
     Arguments:
         pattern: pattern with wildcards: ``vit*``; ``timm/vit*`` for timm's models.
+
+    Example:
+        >>> list_models("resnet8*")
+        ['resnet8']
     """
     if pattern.startswith(TIMM_PREFIX):
         import timm
@@ -68,6 +79,10 @@ def create_model(
 
     Raises:
         ValueError: if the model or option is unknown, or the constructor rejects a value. The message suggests names.
+
+    Example:
+        >>> create_model("vit_nano", num_classes=5, patch_size=8)(torch.randn(2, 3, 32, 32)).shape
+        torch.Size([2, 5])
     """
     values = {"num_classes": num_classes, "image_size": image_size, "in_channels": in_channels}
     if name.startswith(ATTENTION_PREFIX):
@@ -79,6 +94,7 @@ def create_model(
         constructor, arguments = PRESETS[name].constructor, PRESETS[name].arguments
     else:
         constructor, arguments = presets.REGISTERED[name], {}
+        values["image_size"] = as_rows_and_cols("image_size", image_size)
     signature = inspect.signature(constructor).parameters
     takes_all = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in signature.values())
     allowed = [option for option in signature if option not in values]

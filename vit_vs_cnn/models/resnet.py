@@ -74,6 +74,10 @@ class ResNet(TimmInterface):
 
     Raises:
         ValueError: if the depth is not one of these, or a size is not positive.
+
+    Example:
+        >>> ResNet(depth=20, num_classes=7)(torch.randn(2, 3, 32, 32)).shape
+        torch.Size([2, 7])
     """
 
     def __init__(

@@ -98,6 +98,14 @@ class VisionTransformer(TimmInterface):
 
     Raises:
         ValueError: if a size is not positive or does not divide another one, or an option is unknown.
+
+    Example:
+        >>> model = VisionTransformer(image_size=32, patch_size=4, num_classes=10, embed_dim=48, depth=2, num_heads=4)
+        >>> model(torch.randn(2, 3, 32, 32)).shape
+        torch.Size([2, 10])
+        >>> logits, weights = model(torch.randn(2, 3, 32, 32), return_attention=True)
+        >>> len(weights), weights[0].shape  # for each layer (batch, heads, tokens, tokens)
+        (2, torch.Size([2, 4, 64, 64]))
     """
 
     def __init__(

@@ -59,6 +59,11 @@ class Classifier(lightning.LightningModule):
         InputError: settings that exclude each other or are out of range; in training, if neither ``steps`` nor the
             Trainer bounds the run; at the first logits, if the network has another number of classes.
         TrainingDiverged: in training, at the first loss that is not finite.
+
+    Example:
+        >>> module = Classifier(nn.Sequential(nn.Flatten(), nn.Linear(48, 10)), num_classes=10, steps=100)
+        >>> module(torch.randn(2, 3, 4, 4)).shape
+        torch.Size([2, 10])
     """
 
     class_weights: Tensor | None

@@ -28,6 +28,12 @@ def conv2d_to_attention(conv: nn.Conv2d, **options: Any) -> ConvolutionalAttenti
 
     Raises:
         ValueError: if the module is not a plain ``nn.Conv2d`` with padding of zeros, or as ``ConvolutionalAttention``.
+
+    Example:
+        >>> conv, images = nn.Conv2d(3, 8, 3, padding=1), torch.randn(2, 3, 9, 7)
+        >>> attention = conv2d_to_attention(conv)
+        >>> torch.allclose(attention(images), conv(images), atol=1e-5)
+        True
     """
     if not _is_plain(conv):
         raise ValueError(f"conv must be a plain torch.nn.Conv2d with padding of zeros, but is {conv}")
@@ -77,6 +83,13 @@ def network_to_attention(
         ValueError: if the model has no convolution or one that is not a plain ``nn.Conv2d``, if it does not return a
             tensor, if ``ConvolutionalAttention`` does not support an option, or if the outputs differ, for example
             because a hook changes the output of a convolution.
+
+    Example:
+        >>> from vit_vs_cnn.models import create_model
+        >>> model, images = create_model("resnet8").eval(), torch.randn(2, 3, 16, 16)
+        >>> attention = network_to_attention(model, image_size=16)
+        >>> torch.allclose(attention(images), model(images), atol=1e-4)
+        True
     """
     first = _check_layers(model)
     reference = copy.deepcopy(model).eval()

@@ -93,6 +93,14 @@ def local_attention(
 
     Raises:
         ValueError: if a size is not positive, the boundary is unknown, or a shape does not fit.
+
+    Example:
+        >>> tokens = torch.randn(2, 4, 35, 8)  # a grid of 5 x 7 tokens, row by row
+        >>> output, weights = local_attention(
+        ...     tokens, tokens, tokens, grid_size=(5, 7), window_size=3, return_weights=True
+        ... )
+        >>> output.shape, int((weights[0, 0, 17] > 0).sum())  # the middle token attends to 3 x 3 tokens
+        (torch.Size([2, 4, 35, 8]), 9)
     """
     neighbourhood = make_neighbourhood(grid_size, window_size, boundary)
     check_shapes(queries, bias, neighbourhood.grid_size, neighbourhood.window_size)
