@@ -163,9 +163,8 @@ extended.plot()
 # ## Predict new images
 #
 # New images without labels: two hearts, a star, and one of noise, which belongs to no class. `predict` returns a
-# class for each image, its calibrated probability, and whether the image is out of distribution. Calibration and
-# threshold come from the validation images, so they are imprecise if those are few. We use the ResNet with pretrained
-# weights.
+# class for each image and its calibrated probability. The calibration comes from the validation images, so it is
+# imprecise if those are few. We use the ResNet with pretrained weights.
 
 # %% tags=["words-vary"]
 new = Path("new")
@@ -178,12 +177,11 @@ for n in wanted:
 Image.fromarray(np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8)).save(new / "noise.png")
 
 answers = vc.predict(extended.folder, "new", model="resnet_probe", quiet=True)
-answers.frame()[["image", "predicted", "probability", "is_out_of_distribution"]].round(3)
+answers.frame()[["image", "predicted", "probability"]].round(3)
 
 # %% [markdown]
-# Did it flag the noise? The probability cannot show that: the network must distribute 100 % over four classes for
-# every image. `is_out_of_distribution` may miss unusual images, especially with few validation images. Look at your
-# new images as well.
+# What is the class of the noise? The probability cannot show that it has none: the network must distribute 100 % over
+# four classes for every image. Look at your new images as well.
 #
 # Where does the ViT look? Check its accuracy above first: the map of a network that guesses explains a guess.
 # Notebook 8 has the checks.
@@ -237,13 +235,13 @@ print(f"accuracy: linear probe {largest['accuracy'].mean():.3f}, fully fine-tune
 # Subsets, seeds and test images are equal. The compute differs: the probe trains only the head, on precomputed features.
 
 # %% [markdown]
-# **3. What is out of distribution?** Blend a new heart with noise, from 0 to 100 %. At which share is it flagged, and
-# at which share does the predicted class change?
+# **3. How confident is it about noise?** Blend a new heart with noise, from 0 to 100 %. At which share does the predicted
+# class change, and how does its probability?
 
 # %% tags=["solution", "hide-cell", "words-vary"]
 clean, noise = (np.asarray(Image.open(path), dtype=float) for path in (picture, new / "noise.png"))
 blended = [((1 - share) * clean + share * noise).astype(np.uint8) for share in np.linspace(0, 1, 5)]
-print(network.predict(np.stack(blended)).frame()[["predicted", "ood_score", "is_out_of_distribution"]])
+print(network.predict(np.stack(blended)).frame()[["predicted", "probability"]])
 
 # %% [markdown]
 # **4. Which mistakes?** Plot test images that this ResNet classifies wrongly.

@@ -198,7 +198,7 @@ def test_predict_agrees_with_the_evaluation_on_arrays_and_tensors(vit, stored):
     test, predictions = stored
     logits = predict(vit.network, test, vit.normalize).logits.double()
     torch.testing.assert_close(logits.softmax(1).amax(1), predictions.probability, atol=1e-5, rtol=0)
-    expected = (logits / vit.held_out.temperature).softmax(1).numpy()
+    expected = (logits / vit.calibration.temperature).softmax(1).numpy()
     for images in (test.images, test.images.numpy(), test.images.permute(0, 2, 3, 1).numpy()):
         prediction = vit.predict(images)
         assert len(prediction) == 60

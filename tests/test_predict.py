@@ -18,10 +18,8 @@ from vit_vs_cnn.analysis.analysis import read_analysis
 from vit_vs_cnn.cli import main
 from vit_vs_cnn.data.decoding import decode_batches, decode_image, find_input_files
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.models.features import find_classifier
-from vit_vs_cnn.networks import held_out
-from vit_vs_cnn.networks.evaluation import fit_temperature, predict
-from vit_vs_cnn.networks.held_out import fit_on_validation, unlike_images
+from vit_vs_cnn.networks.evaluation import predict
+from vit_vs_cnn.networks.temperature import fit_temperature, read_calibration
 from vit_vs_cnn.networks.trained_network import ImagePredictions
 from vit_vs_cnn.runs.result import read_result
 
@@ -65,41 +63,13 @@ def test_a_finished_run_has_the_temperature_of_its_validation_images(run, vit):
     held = vit.pool().draw(120, 3).validation
     predictions = predict(vit.network, held, vit.normalize)
     assert temperature == pytest.approx(fit_temperature(predictions.logits, held.labels), rel=1e-3)
-    assert vit.held_out.to_dict() == {"temperature": temperature, "validation_images": 30}
+    assert vit.calibration.to_dict() == {"temperature": temperature, "validation_images": 30}
 
 
-def test_few_in_distribution_images_are_flagged_by_the_validation_threshold(vit):
-    run_images = vit.pool().draw(120, 3)
-    of_training = np.mean(vit.predict(run_images.training.images).is_out_of_distribution)
-    of_validation = vit.predict(run_images.validation.images)
-    assert of_training < 0.2
-    assert of_validation.ood_scores.max() == pytest.approx(1, abs=1e-3)  # of 30 images
-
-
-@pytest.mark.parametrize("model", ["vit", "resnet"])
-@pytest.mark.parametrize("kind", ["noise", "blank"])
-def test_noise_and_blank_images_are_flagged(trained_once, model, kind):
-    images = unlike_images((3, 32, 32))[kind]
-    assert np.mean(vc.load(trained_once, model).predict(images).is_out_of_distribution) > 0.9
-
-
-def test_score_that_does_not_separate_noise_is_not_offered(vit, monkeypatch):
-    run_images = vit.pool().draw(120, 3)
-    classifier = find_classifier(vit.network, 10)
-
-    def answers(images):
-        return predict(vit.network, images, vit.normalize, classifier=classifier)
-
-    assert fit_on_validation(answers, run_images)[1].out_of_distribution is not None
-    monkeypatch.setattr(held_out, "unlike_images", lambda _: {"usual": run_images.training.images[:40]})
-    assert fit_on_validation(answers, run_images)[1].out_of_distribution is None
-
-
-@pytest.mark.parametrize("other", ["checkpoint", "result", "none", "half"])
-def test_temperatures_and_scores_of_other_weights_or_damaged_files_are_not_used(run, tmp_path, other):
+@pytest.mark.parametrize("other", ["checkpoint", "result", "damaged"])
+def test_temperatures_of_other_weights_or_damaged_files_are_not_used(run, tmp_path, other):
     shutil.copytree(run, tmp_path / "copy")
-    path, stored = tmp_path / "copy" / "checkpoints" / "last.ckpt", tmp_path / "copy" / "out_of_distribution.npz"
-    result = read_result(run / "result.json")
+    path, stored = tmp_path / "copy" / "checkpoints" / "last.ckpt", tmp_path / "copy" / "result.json"
     if other == "checkpoint":
         contents = torch.load(path, weights_only=True)
         for name, value in contents["state_dict"].items():
@@ -107,26 +77,26 @@ def test_temperatures_and_scores_of_other_weights_or_damaged_files_are_not_used(
                 value.add_(1)
         torch.save(contents, path)
     elif other == "result":  # too few validation images to fit one
-        result = changed(result, temperature=None)
-    elif other == "none":
-        stored.unlink()
+        stored.write_text(changed(read_result(stored), temperature=None).to_json())
     else:
         stored.write_bytes(stored.read_bytes()[:500])
-    (tmp_path / "copy" / "result.json").write_text(result.to_json())
     network = vc.load(path)
-    predictions = network.predict(np.zeros((32, 32, 3), np.uint8))
-    assert predictions.is_out_of_distribution == [None] and "a score that separates noise" in predictions.lines[-2]
-    assert (network.held_out.temperature is None) == (other in ("checkpoint", "result"))
-    assert ("not calibrated" in predictions.lines[-1]) == (other in ("checkpoint", "result"))
+    assert network.calibration.temperature is None
+    assert "not calibrated" in network.predict(np.zeros((32, 32, 3), np.uint8)).lines[-1]
+
+
+@pytest.mark.parametrize("text", ["null", "[]", '{"vit_vs_cnn": null}', '{"vit_vs_cnn": {"temperature": []}}', "{"])
+def test_a_config_json_of_another_form_is_ignored(tmp_path, text):
+    (tmp_path / "config.json").write_text(text)
+    assert read_calibration(tmp_path / "model.safetensors", torch.nn.Linear(2, 3)).temperature is None
 
 
 def test_an_exported_network_gives_the_same_predictions(vit, tmp_path, photos):
     vc.export(vit.path, format=["safetensors"], output=tmp_path)
     exported = vc.load(tmp_path / "model.safetensors")
-    assert exported.held_out.temperature == vit.held_out.temperature
+    assert exported.calibration.temperature == vit.calibration.temperature
     one, other = (network.predict(photos / "a.png") for network in (vit, exported))
     np.testing.assert_allclose(one.probabilities, other.probabilities)
-    np.testing.assert_allclose(one.ood_scores, other.ood_scores)
 
 
 def test_file_names_that_are_not_utf_8_are_read_and_written(photos, tmp_path, vit):
@@ -164,15 +134,14 @@ def test_the_command_writes_one_row_for_each_image_and_reports_unreadable_ones(v
     rows = _read_csv(tmp_path / "new" / "out.csv")
     assert [row["image"] for row in rows] == [str(photos / name) for name in ORDER]
     classes = "predicted probability class_2 probability_2 class_3 probability_3".split()
-    assert [*rows[0]] == ["image", *classes, "ood_score", "is_out_of_distribution", "error"]
+    assert [*rows[0]] == ["image", *classes, "error"]
     predictions = vit.predict(photos, top=3)
     for row, expected in zip(rows, predictions.rows(), strict=True):
         if row["error"]:
-            assert (row["predicted"], row["is_out_of_distribution"]) == ("", "") and "no image" in row["error"]
+            assert (row["predicted"], row["class_3"]) == ("", "") and "no image" in row["error"]
             continue
         assert [row["predicted"], row["class_3"]] == [expected["predicted"], expected["class_3"]]
         assert float(row["probability_2"]) == pytest.approx(expected["probability_2"], rel=1e-5)
-        assert row["is_out_of_distribution"] == str(expected["is_out_of_distribution"]).lower()
     assert sum(bool(row["error"]) for row in rows) == 1
     assert "warning: 1 of 8 images could not be read" in printed.err
     assert printed.out.startswith("\n7 images: ") and "temperature" in printed.out
@@ -194,7 +163,7 @@ def test_without_an_output_the_table_and_the_json_are_printed(vit, photos, capsy
     assert f"in {photos}/" in printed and f"{photos}/a.png" not in printed
     assert main(["predict", str(vit.path), str(photos / "a.png"), "--json", "--quiet"]) == 0
     predictions = json.loads(capsys.readouterr().out)
-    assert predictions["temperature"] == vit.held_out.temperature and len(predictions["pictures"]) == 1
+    assert predictions["temperature"] == vit.calibration.temperature and len(predictions["pictures"]) == 1
 
 
 def test_most_accurate_model_of_an_experiment_predicts_unless_one_is_named(trained_once, photos, capsys):

@@ -511,11 +511,10 @@ def predict(
     quiet: bool = False,
     trust: bool = False,
 ) -> "ImagePredictions":
-    """Predict the classes of images, with calibrated probabilities and out-of-distribution flags.
+    """Predict the classes of images, with calibrated probabilities.
 
-    Images are preprocessed as in training. Each has a row: its class, the probability calibrated on validation images,
-    and an out-of-distribution score, flagged if 95 % of validation images have a lower one. Unreadable images have a
-    row with the reason.
+    Images are preprocessed as in training. Each has a row: its class, and the probability calibrated on validation
+    images. Unreadable images have a row with the reason.
 
     Arguments:
         checkpoint: a checkpoint, an exported .safetensors file, the folder of a run or an experiment, or

@@ -8,7 +8,8 @@ from sklearn.metrics import brier_score_loss, log_loss
 from torch.nn import functional as F
 
 from vit_vs_cnn.comparison.compare import calibration_scores
-from vit_vs_cnn.networks.evaluation import calibration_error, equal_mass_bins, fit_temperature, reliability
+from vit_vs_cnn.networks.evaluation import calibration_error, equal_mass_bins, reliability
+from vit_vs_cnn.networks.temperature import fit_temperature
 
 
 def _random(count: int = 1005, classes: int = 7, sharp: float = 2.0, seed: int = 0):

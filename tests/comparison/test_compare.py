@@ -31,7 +31,7 @@ def test_corrupted_images_are_logged_with_the_accuracy_of_each_network(tmp_path)
 
 def test_a_network_whose_validation_images_were_used_can_be_tested(tmp_path):
     one = entry(tmp_path)
-    assert one.trained.held_out.temperature is None  # a cached property, which vars() of a network contains
+    assert one.trained.calibration.temperature is None  # a cached property, which vars() of a network contains
     assert predict_once(one).name == one.name
     comparison, _ = compare_entries([one], [Part.CALIBRATION])
     assert comparison.calibration is not None

@@ -219,7 +219,7 @@ def test_each_run_has_a_named_record_in_a_logging_service_that_ends_with_the_run
     values = tiny_config(tmp_path, protocol=SHORT)
     values["trainer"]["logger"] = {"class_path": "tests.workers.services.WandbLogger"}
     if fails != "never":
-        module, function = (fit, "find_called_classifier") if fails == "after training" else (run, "evaluate_once")
+        module, function = (fit, "TrainingCost") if fails == "after training" else (run, "evaluate_once")
         monkeypatch.setattr(module, function, lambda *_, **__: 1 / 0)
         with pytest.raises(RunsFailed, match="error at step 2: ZeroDivisionError: division by zero"):
             run_quietly(experiment_from_dict(values))

@@ -281,13 +281,16 @@ def _calibration(entry: TestedEntry, report_progress: Callable[[str], None]) -> 
     The logits of the test are computed again if they were not saved.
     """
     report_progress(f"calibration: {entry.name}")
-    predictions, trained, held_out = entry.predictions, entry.trained, entry.trained.held_out
+    predictions, trained, calibration = entry.predictions, entry.trained, entry.trained.calibration
     if predictions.computed_logits is None:
         predictions = predict(trained.network, entry.test, trained.normalize, what=entry.name)
     scores = [calibration_scores(predictions.logits, predictions.labels)]
-    if held_out.temperature is None:
+    if calibration.temperature is None:
         return scores
-    return [*scores, calibration_scores(predictions.logits, predictions.labels, held_out.temperature, held_out.images)]
+    return [
+        *scores,
+        calibration_scores(predictions.logits, predictions.labels, calibration.temperature, calibration.images),
+    ]
 
 
 def calibration_scores(

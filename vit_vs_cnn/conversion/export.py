@@ -18,8 +18,6 @@ from vit_vs_cnn.files import read_mapping, write_text
 from vit_vs_cnn.models.input_wrappers import NormalizedInput
 from vit_vs_cnn.models.timm_conversion import convert_to_timm
 from vit_vs_cnn.models.vit import VisionTransformer
-from vit_vs_cnn.networks.evaluation import hash_weights
-from vit_vs_cnn.networks.held_out import OUT_OF_DISTRIBUTION_FILE
 from vit_vs_cnn.networks.trained_network import TrainedNetwork
 
 #: Largest difference of the logits of a file, relative to the largest logit or 1: rounding errors of float32.
@@ -60,8 +58,8 @@ def export(trained: TrainedNetwork, formats: list[str], folder: Path) -> list[Ex
 
 
 def _write(trained: TrainedNetwork, formats: list[str], folder: Path) -> list[ExportedFile]:
-    about, held_out = trained.about, trained.held_out
-    metadata, config_file = json.loads(json.dumps(trained.metadata)), folder / "config.json"
+    about, config_file = trained.about, folder / "config.json"
+    metadata = json.loads(json.dumps(trained.metadata))
     existing = read_mapping(config_file).get("vit_vs_cnn")
     if config_file.exists() and not (isinstance(existing, dict) and existing | metadata == existing):
         raise InputError(f"{config_file} is not the one of this network; choose another --output")
@@ -72,10 +70,8 @@ def _write(trained: TrainedNetwork, formats: list[str], folder: Path) -> list[Ex
     images = torch.rand(CHECKED_IMAGES, *about.image_shape, generator=generator)
     with torch.no_grad():
         expected = normalized(images)
-    config = metadata | held_out.to_dict()
+    config = metadata | trained.calibration.to_dict()
     write_text(config_file, json.dumps({"vit_vs_cnn": config}, indent=1) + "\n")
-    if held_out.out_of_distribution is not None:
-        held_out.out_of_distribution.save(folder / OUT_OF_DISTRIBUTION_FILE, of=hash_weights(network))
     results = []
     for name in formats:
         path, logits = FORMATS[name](normalized, images, folder)

@@ -12,13 +12,11 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int64, UInt8
-from scipy import optimize
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.files import atomic_write
-from vit_vs_cnn.models.features import logits_and_features
 from vit_vs_cnn.models.recording import evaluation_mode
 from vit_vs_cnn.runs.record import LABEL_ARRAYS, UNREADABLE_FILE_ERRORS, open_arrays, read_predictions, refuse_broken
 from vit_vs_cnn.runs.run import Run
@@ -35,7 +33,6 @@ class Predictions:
         classes: predicted class; the first of several with the same logit.
         label_log_probability: log probability of the true class, in nats; None in a record.
         label_rank: number of classes ranked before the true one; None in a record.
-        features: input of the last linear layer; None if not requested, or if read from a file.
     """
 
     labels: Int64[Tensor, "count"]
@@ -46,7 +43,6 @@ class Predictions:
     label_log_probability: Float[Tensor, "count"] | None = None
     label_rank: Int64[Tensor, "count"] | None = None
     computed_logits: Float[Tensor, "count classes"] | None = None
-    features: Float[Tensor, "count width"] | None = None
 
     @classmethod
     def from_logits(
@@ -54,7 +50,6 @@ class Predictions:
         logits: Float[Tensor, "count classes"],
         labels: Int64[Tensor, "count"],
         sample_ids: Sequence[str],
-        features: Float[Tensor, "count width"] | None = None,
     ) -> "Predictions":
         """From the logits of a network. Images without a known class have label 0 here."""
         num_classes, known = logits.shape[1], labels.clamp(min=0)
@@ -69,7 +64,6 @@ class Predictions:
             label_log_probability=-F.cross_entropy(logits.double(), known, reduction="none"),
             label_rank=((logits > label_logits) | ((logits == label_logits) & is_earlier)).sum(1),
             computed_logits=logits,
-            features=features,
         )
 
     @classmethod
@@ -177,13 +171,11 @@ def predict(
     *,
     what: str = "the network",
     batch_size: int = 500,
-    classifier: nn.Linear | None = None,
 ) -> Predictions:
     """Predict images in evaluation mode, on the device of the network.
 
     Arguments:
         batch_size: images of a batch; fewer if they are large (``LabelledImages.limit_batch``).
-        classifier: the last linear layer of the network, to return its input as features.
 
     Raises:
         TrainingDiverged: a logit that is not finite.
@@ -191,13 +183,9 @@ def predict(
     device = next(network.parameters()).device
     with evaluation_mode(network):
         batches = (normalize(images.to(device)) for images in data.batches(data.limit_batch(batch_size)))
-        if classifier is None:
-            results = [(network(images),) for images in batches]
-        else:
-            results = [logits_and_features(network, images, classifier) for images in batches]
-    logits, *features = (torch.cat([part.float().cpu() for part in parts]) for parts in zip(*results, strict=True))
+        logits = torch.cat([network(images).float().cpu() for images in batches])
     check_finite(logits, what)
-    return Predictions.from_logits(logits, data.labels, data.sample_ids, *features)
+    return Predictions.from_logits(logits, data.labels, data.sample_ids)
 
 
 def evaluate_once(
@@ -230,10 +218,6 @@ def evaluate_once(
 
 
 BINS = 15
-#: Validation images for a temperature or a threshold: with few, all may be classified correctly.
-MIN_VALIDATION_IMAGES = 30
-#: Range of the inverse temperature, which has no optimum if all validation images are classified correctly.
-MAX_INVERSE, MIN_INVERSE = 1e3, 1e-3
 
 
 def equal_mass_bins(confidence: Float[Tensor, "count"], bins: int = BINS) -> Int64[Tensor, "count"]:
@@ -271,27 +255,3 @@ def calibration_error(confidence: Float[Tensor, "count"], right: Bool[Tensor, "c
     """
     parts = zip(*reliability(confidence, right, bins), strict=True)
     return sum(count * abs(share - mean) for mean, share, count in parts) / len(right)
-
-
-def fit_temperature(logits: Float[Tensor, "count classes"], labels: Int64[Tensor, "count"]) -> float:
-    """Temperature T that minimizes the cross entropy of ``softmax(logits / T)``.
-
-    The loss is convex in ``b = 1 / T``. T is the root of its slope ``mean_i (sum_c p_ic z_ic - z_iy)``.
-
-    Reference: Guo et al., "On calibration of modern neural networks", 2017, section 4.2.
-    Differs: a root of the slope instead of a gradient descent; b stays within 0.001 to 1000.
-    """
-    scores = logits.double()
-    scores = scores - scores.amax(1, keepdim=True)
-    target = scores.gather(1, labels[:, None])[:, 0]
-
-    def slope(log_b: float) -> float:
-        probabilities = (float(np.exp(log_b)) * scores).softmax(1)
-        return float(((probabilities * scores).sum(1) - target).mean())
-
-    low, high = np.log(MIN_INVERSE), np.log(MAX_INVERSE)
-    if slope(low) >= 0:
-        return 1 / MIN_INVERSE
-    if slope(high) <= 0:
-        return 1 / MAX_INVERSE
-    return float(np.exp(-optimize.root_scalar(slope, bracket=(low, high), method="brentq", xtol=1e-12).root))

@@ -30,7 +30,6 @@ from vit_vs_cnn.data.images import UNKNOWN, LabelledImages
 from vit_vs_cnn.errors import InputError, MissingImages
 from vit_vs_cnn.files import CommandResult
 from vit_vs_cnn.images.experiment_data import ExperimentData
-from vit_vs_cnn.models.features import find_classifier
 from vit_vs_cnn.models.input_wrappers import unwrap
 from vit_vs_cnn.models.presets import TIMM_PREFIX
 from vit_vs_cnn.networks.build import (
@@ -41,8 +40,8 @@ from vit_vs_cnn.networks.build import (
     read_weights,
     rebuild_network,
 )
-from vit_vs_cnn.networks.evaluation import MIN_VALIDATION_IMAGES, predict
-from vit_vs_cnn.networks.held_out import MAX_FALSE_ALARM_RATE, HeldOut, read_held_out
+from vit_vs_cnn.networks.evaluation import predict
+from vit_vs_cnn.networks.temperature import MIN_VALIDATION_IMAGES, Calibration, read_calibration
 from vit_vs_cnn.networks.training_hashes import (
     CHECKPOINT_KEY_TRAINING_HASHES,
     UNKNOWN_TRAINING_IMAGES,
@@ -69,16 +68,13 @@ class ImagePredictions(CommandResult):
 
     Arguments:
         probabilities: of each class, calibrated if there is a temperature; NaN for unreadable images.
-        ood_scores: out-of-distribution scores (``OutOfDistributionScore``). None if they are not offered for the
-            network, NaN for unreadable images.
     """
 
     names: Sequence[str]
     class_names: tuple[str, ...]
     probabilities: Float[np.ndarray, "images classes"]
-    ood_scores: Float[np.ndarray, "images"] | None = None
     errors: dict[int, str] = field(default_factory=dict)
-    held_out: HeldOut = field(default_factory=HeldOut)
+    calibration: Calibration = field(default_factory=Calibration)
     top: int = 1
     written: tuple[Path, ...] = ()
 
@@ -97,44 +93,34 @@ class ImagePredictions(CommandResult):
         return dict(Counter(name for name in self.classes if name is not None).most_common())
 
     @property
-    def is_out_of_distribution(self) -> list[bool | None]:
-        """Mask of images that are less like the training images than 95 % of the validation images; None if unknown."""
-        if self.ood_scores is None:
-            return [None] * len(self)
-        return [None if index in self.errors else bool(score > 1) for index, score in enumerate(self.ood_scores)]
-
-    @property
     def columns(self) -> list[str]:
         """Names of the columns of the table."""
         classes = [f"{name}_{rank}" for rank in range(2, self.top + 1) for name in ("class", "probability")]
-        return ["image", "predicted", "probability", *classes, "ood_score", "is_out_of_distribution", "error"]
+        return ["image", "predicted", "probability", *classes, "error"]
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """Rows of the table as plain values by the name of the column; None for an empty one."""
         order = np.argsort(-self.probabilities, axis=1, kind="stable")[:, : self.top]
-        flags = self.is_out_of_distribution
         for index, (name, ranked) in enumerate(zip(self.names, order, strict=True)):
             error = self.errors.get(index)
             classes: list[Any] = []
             for number in ranked:
                 probability = float(self.probabilities[index, number])
                 classes += [None, None] if error else [self.class_names[number], probability]
-            score = None if error or self.ood_scores is None else float(self.ood_scores[index])
-            yield dict(zip(self.columns, [name, *classes, score, flags[index], error], strict=True))
+            yield dict(zip(self.columns, [name, *classes, error], strict=True))
 
     def frame(self) -> "pandas.DataFrame":
         """One row for each image.
 
         ``image``, ``predicted`` (the most probable class) and its ``probability``; with ``top`` above 1 ``class_2`` and
-        ``probability_2`` and so on; ``ood_score``, whose threshold is 1, ``is_out_of_distribution``, and the ``error``
-        of an unreadable image.
+        ``probability_2`` and so on; and the ``error`` of an unreadable image.
         """
         import pandas
 
         return pandas.DataFrame(list(self.rows()), columns=self.columns)
 
     def to_dict(self) -> dict[str, Any]:
-        return {**self.held_out.to_dict(), "pictures": list(self.rows()), "written": [*map(str, self.written)]}
+        return {**self.calibration.to_dict(), "pictures": list(self.rows()), "written": [*map(str, self.written)]}
 
     def __repr__(self) -> str:
         return self.frame().to_string(index=False, max_rows=MAX_SHOWN_ROWS, na_rep="")
@@ -144,7 +130,7 @@ class ImagePredictions(CommandResult):
 
     @property
     def lines(self) -> list[str]:
-        """Counts of images by class and of flagged ones, and whether probabilities are calibrated."""
+        """Counts of images by class, and whether probabilities are calibrated."""
         counts = self.by_class
         class_texts = ", ".join(f"{name} {count:,}" for name, count in [*counts.items()][:MAX_COUNTED_CLASSES])
         rest = len(counts) - MAX_COUNTED_CLASSES
@@ -152,25 +138,13 @@ class ImagePredictions(CommandResult):
         lines = [line + (f", and {rest} more classes" if rest > 0 else "")]
         if self.errors:
             lines.append(describe_unreadable(self.names, self.errors))
-        held_out = self.held_out
-        if self.ood_scores is None:
-            lines.append(
-                f"Out-of-distribution flags are not offered for this network: they need {MIN_VALIDATION_IMAGES} "
-                "validation images, a last linear layer, and a score that separates noise and blank images from these"
-            )
-        else:
-            count = self.is_out_of_distribution.count(True)
-            share, usual = count / (len(self) - len(self.errors)), 1 - MAX_FALSE_ALARM_RATE
-            lines.append(
-                f"{count:,} ({100 * share:.0f} %) flagged as out of distribution: less like the training images than "
-                f"{100 * usual:.0f} % of {held_out.images:,} validation images"
-            )
-        if held_out.temperature is None:
+        calibration = self.calibration
+        if calibration.temperature is None:
             lines.append(f"Probabilities are not calibrated: that needs {MIN_VALIDATION_IMAGES} validation images")
         else:
             lines.append(
-                f"Probabilities are calibrated: temperature {held_out.temperature:.3g}, found on "
-                f"{held_out.images:,} validation images"
+                f"Probabilities are calibrated: temperature {calibration.temperature:.3g}, found on "
+                f"{calibration.images:,} validation images"
             )
         return lines
 
@@ -251,17 +225,15 @@ class TrainedNetwork:
         return images.float().div_(255).sub_(mean).div_(std)
 
     @cached_property
-    def held_out(self) -> HeldOut:
-        """The temperature and out-of-distribution score fitted on its validation images."""
-        return read_held_out(self.path, self.network)
+    def calibration(self) -> Calibration:
+        """The temperature fitted on its validation images."""
+        return read_calibration(self.path, self.network)
 
     def predict(self, images: Any, *, top: int = 1) -> ImagePredictions:
         """Predict the class of each image, with the probabilities of all classes: ``softmax(logits / T)``.
 
-        The temperature T minimizes the cross entropy of the validation images of the run. ``is_out_of_distribution``
-        flags images that are less like the training images than 95 % of the validation images
-        (``OutOfDistributionScore``). Images are preprocessed as in training. Unreadable ones have an entry in
-        ``errors``.
+        The temperature T minimizes the cross entropy of the validation images of the run. Images are preprocessed as in
+        training. Unreadable ones have an entry in ``errors``.
 
         Arguments:
             images: path of an image or a folder (all images in it and below), PIL image, array or tensor of bytes
@@ -283,10 +255,8 @@ class TrainedNetwork:
             InputError: ``top`` is less than 1, or no image can be read.
         """
         check_numbers({"top": top}, "{name}: {value}; it must be {bounds}", top=Bounds(at_least=1, is_whole=True))
-        score, temperature = self.held_out.out_of_distribution, self.held_out.temperature or 1.0
-        classifier = None if score is None else find_classifier(self.network, len(self.class_names))
-        names, errors = list[str](), dict[int, str]()
-        probabilities, scores = list[np.ndarray](), list[np.ndarray]()
+        temperature = self.calibration.temperature or 1.0
+        names, errors, probabilities = list[str](), dict[int, str](), list[np.ndarray]()
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", module="PIL")  # about unusual but readable files
             for batch in decode_batches(images, self.image_shape, self.resize):
@@ -294,20 +264,15 @@ class TrainedNetwork:
                 names += [image.name for image, _ in batch]
                 if decoded := [pixels for _, pixels in batch if isinstance(pixels, Tensor)]:
                     data = LabelledImages(torch.stack(decoded), torch.full((len(decoded),), UNKNOWN), self.class_names)
-                    part = predict(self.network, data, self.normalize, what=self.name, classifier=classifier)
+                    part = predict(self.network, data, self.normalize, what=self.name)
                     probabilities.append((part.logits.double() / temperature).softmax(1).numpy())
-                    if score is not None and part.features is not None:
-                        scores.append(score.scores(data.images, part.features))
                 report_progress(f"predicting: {len(names):,} images")
         check_any_readable(names, errors)
         readable = [index for index in range(len(names)) if index not in errors]
         all_probabilities = np.full((len(names), len(self.class_names)), np.nan)
         all_probabilities[readable] = np.concatenate(probabilities)
-        all_scores = np.full(len(names), np.nan) if scores else None
-        if all_scores is not None:
-            all_scores[readable] = np.concatenate(scores)
         top = min(top, len(self.class_names))
-        return ImagePredictions(names, self.class_names, all_probabilities, all_scores, errors, self.held_out, top)
+        return ImagePredictions(names, self.class_names, all_probabilities, errors, self.calibration, top)
 
     def pool(self, root: Path | None = None) -> ExperimentData:
         """Images of the experiment of its run. Nothing is downloaded.

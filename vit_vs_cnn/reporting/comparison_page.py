@@ -20,7 +20,7 @@ from vit_vs_cnn.comparison.differences import ABSENT
 from vit_vs_cnn.comparison.entries import TestedEntry
 from vit_vs_cnn.console import join_names
 from vit_vs_cnn.files import write_text
-from vit_vs_cnn.networks.evaluation import MIN_VALIDATION_IMAGES
+from vit_vs_cnn.networks.temperature import MIN_VALIDATION_IMAGES
 from vit_vs_cnn.reporting.figures.comparison import comparison_figures
 from vit_vs_cnn.reporting.page import Page
 from vit_vs_cnn.reporting.style import (

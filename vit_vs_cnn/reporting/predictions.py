@@ -25,8 +25,8 @@ def predictions_table(predictions: ImagePredictions) -> Table:
     title = f"{len(rows)} of {count:,} images" if count > len(rows) else "Images"
     return Table(
         f"{title} in {folder}" if folder else title,
-        [name.replace("_", " ").replace("ood", "OOD") for name in columns],
-        [[_cell(name, row.get(name)) for name in columns] for row in rows],
+        [name.replace("_", " ") for name in columns],
+        [[_cell(row.get(name)) for name in columns] for row in rows],
         note="All rows: --output FILE.csv" if count > len(rows) else "",
     )
 
@@ -38,14 +38,12 @@ def _common_folder(names: Sequence[str]) -> str:
     return os.path.join(common, "") if common else ""
 
 
-def _cell(column: str, value: Any) -> str:
+def _cell(value: Any) -> str:
     match value:
         case None:
             return ""
-        case bool():
-            return "yes" if value else "no"
         case float():
-            return f"{100 * value:.1f} %" if "probability" in column else f"{value:.2f}"
+            return f"{100 * value:.1f} %"
     return str(value)
 
 
@@ -61,6 +59,4 @@ def write_predictions(predictions: ImagePredictions, path: Path) -> None:
         if path.suffix == ".jsonl":
             partial.write_text("".join(json.dumps(row) + "\n" for row in predictions.rows()), encoding="utf-8")
             return
-        frame, flags = predictions.frame(), predictions.is_out_of_distribution
-        frame["is_out_of_distribution"] = [None if flag is None else str(flag).lower() for flag in flags]
-        frame.to_csv(partial, index=False, float_format="%.6g", lineterminator="\n")
+        predictions.frame().to_csv(partial, index=False, float_format="%.6g", lineterminator="\n")

@@ -21,8 +21,7 @@ from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import DamagedFile, InputError
 from vit_vs_cnn.models.cost import count_parameters
 from vit_vs_cnn.models.input_wrappers import unwrap
-from vit_vs_cnn.networks.evaluation import Normalize, Predictions, predict
-from vit_vs_cnn.networks.held_out import find_called_classifier
+from vit_vs_cnn.networks.evaluation import Predictions, predict
 from vit_vs_cnn.networks.preparation import PreparedRun
 from vit_vs_cnn.networks.training_hashes import CHECKPOINT_KEY_TRAINING_HASHES, TrainingImageHashes
 from vit_vs_cnn.runs.result import TrainingCost
@@ -53,7 +52,7 @@ class FittedNetwork:
     """A trained network, ready to be scored.
 
     Arguments:
-        predict: function from images to predictions, with the input of the last linear layer if there is one.
+        predict: function from images to predictions.
         penalty: L2 penalty of a linear probe.
     """
 
@@ -138,8 +137,8 @@ def fit(prepared: PreparedRun, services: Sequence[Logger], console: Console) -> 
         trainer.fit(module, datamodule=data, ckpt_path=resume_point.checkpoint, weights_only=True)
     # In float32, independent of the training precision: bf16-true leaves weights that do not fit the images.
     network = module.evaluated_network.float().to(trainer.strategy.root_device)
-    predictor = make_predictor(network, prepared, data.augmenter.normalize)
-    return FittedNetwork(network, predictor, measure_cost(prepared, trainer, meter))
+    predict_images = partial(predict, network, normalize=data.augmenter.normalize, what=run.name)
+    return FittedNetwork(network, predict_images, measure_cost(prepared, trainer, meter))
 
 
 def make_data_module(prepared: PreparedRun) -> TrainingData:
@@ -218,14 +217,6 @@ def make_loggers(run: Run, services: Sequence[Logger]) -> list[Logger]:
     is_default = run.experiment.trainer.get("logger", True) is True
     tensorboard = [TensorBoardLogger(run.folder, name=TENSORBOARD_FOLDER, version="")] if is_default else []
     return [*services, *tensorboard]
-
-
-def make_predictor(
-    network: nn.Module, prepared: PreparedRun, normalize: Normalize
-) -> Callable[[LabelledImages], Predictions]:
-    """The function from images to the predictions of a network."""
-    classifier = find_called_classifier(network, prepared.images.validation, normalize)
-    return partial(predict, network, normalize=normalize, what=prepared.run.name, classifier=classifier)
 
 
 def measure_cost(prepared: PreparedRun, trainer: lightning.Trainer, meter: TrainingMeter) -> TrainingCost:

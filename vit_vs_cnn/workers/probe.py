@@ -113,7 +113,7 @@ class FeatureCache:
     def predict(self, images: LabelledImages) -> Predictions:
         features = torch.from_numpy(self.features(images))
         logits = features @ self.classifier.weight.cpu().T + self.classifier.bias.cpu()
-        return Predictions.from_logits(logits, images.labels, images.sample_ids, features)
+        return Predictions.from_logits(logits, images.labels, images.sample_ids)
 
     def features(self, images: LabelledImages) -> Float[np.ndarray, "images features"]:
         """The features of images. Missing ones are computed, by one process at a time.

@@ -28,8 +28,8 @@ from vit_vs_cnn.files import read_mapping, write_text
 from vit_vs_cnn.images.experiment_data import ExperimentData
 from vit_vs_cnn.models.presets import RESIZE_OPTIONS
 from vit_vs_cnn.networks.evaluation import evaluate_once, hash_weights
-from vit_vs_cnn.networks.held_out import OUT_OF_DISTRIBUTION_FILE, fit_on_validation
 from vit_vs_cnn.networks.preparation import PreparedRun, prepare
+from vit_vs_cnn.networks.temperature import fit_on_validation
 from vit_vs_cnn.process import on_termination, quiet_lightning
 from vit_vs_cnn.runs.experiment_folder import FailureKind, has_failed_since, is_locked, write_failure
 from vit_vs_cnn.runs.result import Provenance, RunData, RunResult, RunStart, RunState, ScoredOn, Scores, StartKind
@@ -251,7 +251,7 @@ def score(prepared: PreparedRun, fitted: FittedNetwork, data: ExperimentData, be
     """
     run, images = prepared.run, prepared.images
     weights = hash_weights(fitted.network)
-    validation, held_out = fit_on_validation(fitted.predict, images)
+    validation, calibration = fit_on_validation(fitted.predict, images.validation)
     log_entry, test_evaluations = None, 0
     if run.scored_on is ScoredOn.TEST:
         log = TestSetLog(output_folder(run.experiment.folder), data.test_set(run.seed))
@@ -270,8 +270,6 @@ def score(prepared: PreparedRun, fitted: FittedNetwork, data: ExperimentData, be
         validation.save(run.predictions)
     if prepared.metrics and predictions.computed_logits is None:  # a file that a killed run left has no logits
         predictions = fitted.predict(data.test(run.seed))
-    if held_out.out_of_distribution is not None:
-        held_out.out_of_distribution.save(run.folder / OUT_OF_DISTRIBUTION_FILE, of=weights)
     metrics = compute_metrics(prepared.metrics, predictions.logits, predictions.labels) if prepared.metrics else {}
     has_curve = validation is not None and not run.recipe.finetune.head
     identity, source = run.identity, data.source.provenance()
@@ -302,7 +300,7 @@ def score(prepared: PreparedRun, fitted: FittedNetwork, data: ExperimentData, be
             log_entry=log_entry,
             validation_accuracy=None if validation is None else validation.accuracy,
             validation_curve=tuple(validation_curve(run.folder / "metrics.csv").items()) if has_curve else None,
-            temperature=held_out.temperature,
+            temperature=calibration.temperature,
             penalty=fitted.penalty,
             metrics=metrics,
         ),
