@@ -180,8 +180,8 @@ answers = vc.predict(extended.folder, "new", model="resnet_probe", quiet=True)
 answers.frame()[["image", "predicted", "probability"]].round(3)
 
 # %% [markdown]
-# What is the class of the noise? The probability cannot show that it has none: the network must distribute 100 % over
-# four classes for every image. Look at your new images as well.
+# The noise gets a class as well: the network must distribute 100 % over four classes for every image. Look at your new
+# images before you use their predictions.
 #
 # Where does the ViT look? Check its accuracy above first: the map of a network that guesses explains a guess.
 # Notebook 8 has the checks.
@@ -235,8 +235,8 @@ print(f"accuracy: linear probe {largest['accuracy'].mean():.3f}, fully fine-tune
 # Subsets, seeds and test images are equal. The compute differs: the probe trains only the head, on precomputed features.
 
 # %% [markdown]
-# **3. How confident is it about noise?** Blend a new heart with noise, from 0 to 100 %. At which share does the predicted
-# class change, and how does its probability?
+# **3. How confident is it about noise?** Blend a new heart with noise, from 0 to 100 %. What happens to the predicted
+# class and to its probability?
 
 # %% tags=["solution", "hide-cell", "words-vary"]
 clean, noise = (np.asarray(Image.open(path), dtype=float) for path in (picture, new / "noise.png"))

@@ -159,7 +159,7 @@ def test_without_an_output_the_table_and_the_json_are_printed(vit, photos, capsy
     monkeypatch.setattr(sys, "stdin", io.StringIO())
     assert main(["predict", str(vit.path), str(photos), "--quiet"]) == 0
     printed = capsys.readouterr().out
-    assert "broken.jpg" in printed and "of 30 validation images" in printed
+    assert "broken.jpg" in printed and "found on 30 validation images" in printed
     assert f"in {photos}/" in printed and f"{photos}/a.png" not in printed
     assert main(["predict", str(vit.path), str(photos / "a.png"), "--json", "--quiet"]) == 0
     predictions = json.loads(capsys.readouterr().out)

@@ -7,7 +7,8 @@ from PIL import Image
 from sklearn.datasets import load_sample_images
 from torch.nn import functional as F
 
-from vit_vs_cnn.data.near_duplicates import near_duplicate_pairs
+from vit_vs_cnn.data.images import UNKNOWN, LabelledImages
+from vit_vs_cnn.data.near_duplicates import DuplicatePairs, near_duplicate_pairs
 
 
 @pytest.fixture(scope="module")
@@ -24,31 +25,29 @@ def _tiles(photo):
     return strips.permute(1, 2, 0, 3, 4).reshape(-1, 3, 70, 70)
 
 
+def _labelled(pixels) -> LabelledImages:
+    return LabelledImages(pixels, torch.full((len(pixels),), UNKNOWN), ("any",))
+
+
+def _search(test, train) -> DuplicatePairs:
+    return near_duplicate_pairs(_labelled(test), _labelled(train))
+
+
 def _encoded(image):
     file = io.BytesIO()
     Image.fromarray(image.permute(1, 2, 0).numpy()).save(file, "JPEG", quality=75)
     return torch.from_numpy(np.array(Image.open(file))).permute(2, 0, 1)
 
 
-def _shifted(images, down, right):
-    padded = F.pad(images.float(), (2, 2, 2, 2), mode="replicate")
-    rows, cols = images.shape[2:]
-    return padded[:, :, 2 - down : 2 - down + rows, 2 - right : 2 - right + cols].byte()
-
-
 CHANGES = {
     "none": lambda x: x,
     "re-encoded": lambda x: torch.stack([_encoded(image) for image in x]),
-    "shifted": lambda x: _shifted(x, 0, 1),
-    "shifted both ways": lambda x: _shifted(x, 1, -1),
     "darker": lambda x: (x.float() * 0.7).byte(),
     "less contrast": lambda x: (x.float() * 0.6 + 50).byte(),
     "noise": lambda x: (
         (x.float() + 3 * torch.randn(x.shape, generator=torch.Generator().manual_seed(0))).clamp(0, 255).byte()
     ),
     "mirrored": lambda x: x.flip(-1),
-    "grey": lambda x: x.float().mean(1, keepdim=True).expand_as(x).byte(),
-    "cropped": lambda x: F.interpolate(x[:, :, 1:67, 3:69].float(), (70, 70), mode="bilinear", antialias=True).byte(),
     "made small and large again": lambda x: F.interpolate(
         F.interpolate(x.float(), (24, 24), mode="bilinear", antialias=True), (70, 70), mode="bilinear"
     ).byte(),
@@ -59,15 +58,21 @@ CHANGES = {
 @pytest.mark.parametrize("change", CHANGES)
 def test_changed_copies_of_an_image_are_found(image_files, change):
     _, train = image_files
-    found = near_duplicate_pairs(CHANGES[change](train[:41]), train)
+    found = _search(CHANGES[change](train[:41]), train)
     own = found.test == found.train
-    # Shifts by less than a pixel (of 32) change the finest detail of some. JPEG removes the faint colours of a few.
-    assert own.sum() >= {"shifted both ways": 28, "cropped": 28, "re-encoded": 35}.get(change, 37)
+    assert own.sum() >= (37 if change == "re-encoded" else 41)  # JPEG removes the faint colours of a few
     assert len(found.test) - own.sum() <= 2
 
 
 def test_different_images_are_not_duplicates(image_files):
-    assert len(near_duplicate_pairs(*image_files).test) <= 1
+    assert len(_search(*image_files).test) == 0
+
+
+def test_copies_in_other_colours_are_not_duplicates(image_files):
+    _, train = image_files
+    colourful = train[(train.float() - train.float().mean(1, keepdim=True)).abs().mean((1, 2, 3)) > 15]
+    assert len(colourful) > 10
+    assert len(_search(colourful.roll(1, dims=1), colourful).test) == 0
 
 
 def _ball(colour, spot):
@@ -92,24 +97,38 @@ def _horizon(grey, seed):
     ("one", "other"),
     [
         (_ball([230.0, 220.0, 60.0], (11, 12)), _ball([90.0, 190.0, 40.0], (11, 12))),
-        (_ball([200.0, 20.0, 30.0], (9, 10)), _ball([200.0, 20.0, 30.0], (21, 21))),
         (_horizon(True, 0), _horizon(False, 1)),
         (_horizon(False, 0), _horizon(False, 1)),
     ],
 )
 def test_images_of_the_same_composition_are_duplicates_of_themselves_only(one, other):
     both = torch.stack([one, other])
-    found = near_duplicate_pairs(both, both)
+    found = _search(both, both)
     assert list(zip(found.test.tolist(), found.train.tolist(), strict=True)) == [(0, 0), (1, 1)]
 
 
 def test_images_of_one_color_have_no_duplicates(image_files):
     plain = torch.full((3, 3, 70, 70), 128, dtype=torch.uint8)
-    assert len(near_duplicate_pairs(plain, torch.cat([plain, image_files[1]])).test) == 0
+    assert len(_search(plain, torch.cat([plain, image_files[1]])).test) == 0
 
 
 def test_many_copies_of_one_image_do_not_hide_copies_of_others(image_files):
     _, train = image_files
     crowd = torch.cat([train[:1]] * 80 + [train[1:3]])
-    found = near_duplicate_pairs(train[:3], crowd)
+    found = _search(train[:3], crowd)
     assert found.test[torch.isin(found.train, torch.arange(82))].unique().tolist() == [0, 1, 2]
+
+
+def test_pairs_within_one_set_are_found_once_and_no_image_has_more_than_64(image_files):
+    _, train = image_files
+    images = torch.cat([train[:3], train[1:2].flip(-1), train[:1].expand(100, -1, -1, -1)])
+    found = near_duplicate_pairs(_labelled(images))
+    assert (found.test < found.train).all()
+    assert torch.bincount(found.test).max() == 64
+    assert found.train[found.test == 1].tolist() == [3]
+    assert 2 not in {*found.test.tolist(), *found.train.tolist()}
+
+
+def test_an_empty_set_has_no_pairs():
+    empty = torch.empty(0, 3, 16, 16, dtype=torch.uint8)
+    assert len(_search(empty, empty).test) == len(_search(torch.zeros(2, 1, 8, 8).byte(), empty).test) == 0

@@ -78,7 +78,7 @@ def test_near_duplicate_pairs_are_named_with_their_labels(experiment):
     originals = {f"test/{name}/leak{i}.jpg": f"train/{name}/{10 + i}.png" for name, i in places}
     assert {test: train for test, train, *_ in pairs} == originals
     assert all(first == second == test.split("/")[1] for test, _, _, first, second in pairs)
-    assert all(0.62 < alike <= 1 for _, _, alike, *_ in pairs)
+    assert all(0.95 <= similarity <= 1 for _, _, similarity, *_ in pairs)
 
 
 def _number_of(sample_id: str) -> int:

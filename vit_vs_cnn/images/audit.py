@@ -21,7 +21,7 @@ from vit_vs_cnn.data.decoding import ImageFileInfo, read_file_info
 from vit_vs_cnn.data.image_cache import CachedImages
 from vit_vs_cnn.data.images import LabelledImages, concatenate
 from vit_vs_cnn.data.listing import SPLITS, FileProblem, count_by_kind, format_counts
-from vit_vs_cnn.data.near_duplicates import find_blank_images, find_copies
+from vit_vs_cnn.data.near_duplicates import find_copies
 from vit_vs_cnn.data.options import Resize
 from vit_vs_cnn.files import CommandResult
 from vit_vs_cnn.images.experiment_data import open_source
@@ -47,6 +47,8 @@ MAX_CROPPED_FRACTION = 0.4
 MIN_FORMAT_GAIN, MIN_FILES_FOR_FORMAT = 0.15, 50
 #: Number of pairs that the page shows as images.
 NUM_SHOWN_PAIRS = 40
+#: Standard deviation in gray levels up to which a channel has one color: JPEG makes that much of a plain surface.
+MAX_BLANK_DEVIATION = 2.0
 _NUM_EXAMPLES = 3
 
 
@@ -86,7 +88,7 @@ class DuplicatePair:
 
     Arguments:
         first, second: paths under the root, or indices in the source.
-        similarity: correlation of fine detail, 0.62 to 1 (``near_duplicate_pairs``).
+        similarity: correlation of detail, 0.95 to 1 (``near_duplicate_pairs``).
         same_pixels: whether all pixels are equal after resizing to the training size.
         classes, splits: class and split of each image; each test fold is a split.
     """
@@ -246,6 +248,13 @@ def audit_images(
         pairs=pairs,
         pictures=pictures,
     )
+
+
+def find_blank_images(images: LabelledImages) -> Bool[Tensor, "count"]:
+    """Mask of the images of one color: all channels deviate by at most ``MAX_BLANK_DEVIATION``."""
+    planes = (batch.float().flatten(2) for batch in images.batches(images.limit_batch(500)) if len(batch))
+    masks = [part.std(2, correction=0).amax(1) <= MAX_BLANK_DEVIATION for part in planes]
+    return torch.cat([torch.zeros(0, dtype=torch.bool), *masks])
 
 
 def _find_pairs(

@@ -9,8 +9,7 @@ from jaxtyping import UInt8
 from PIL import Image
 
 from vit_vs_cnn.console import format_count, visible
-from vit_vs_cnn.data.near_duplicates import MAX_BLANK_DEVIATION
-from vit_vs_cnn.images.audit import Audit, DuplicateKind, DuplicatePair
+from vit_vs_cnn.images.audit import MAX_BLANK_DEVIATION, Audit, DuplicateKind, DuplicatePair
 from vit_vs_cnn.reporting.page import Page
 from vit_vs_cnn.reporting.table import Cell, Table
 

@@ -291,7 +291,7 @@ class RunResult:
         if self.scores.scored_on is ScoredOn.VALIDATION:
             return None
         name, fold = (self.data.fingerprint or "").rpartition("-")[2], self.data.fold
-        name = name if fold is None else fold_name(name, fold)
+        name = fold_name(name, fold)
         return name if name.isascii() and name.isalnum() else "unknown"
 
     def to_json(self) -> str:
@@ -403,9 +403,9 @@ def read_result(path: Path) -> RunResult:
         raise DamagedFile(message) from error
 
 
-def fold_name(fingerprint: str, fold: int) -> str:
-    """Name of the test set that is one fold."""
-    return f"{fingerprint}fold{fold}"
+def fold_name(name: str, fold: int | None) -> str:
+    """Name of images, with the number of the test fold where there is one."""
+    return name if fold is None else f"{name}fold{fold}"
 
 
 def group_results(results: Iterable[RunResult]) -> dict[tuple[str, int], list[RunResult]]:
