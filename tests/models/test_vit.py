@@ -4,6 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from vit_vs_cnn.attention.windows.blocks import BlockWindow
 from vit_vs_cnn.models import VisionTransformer
 from vit_vs_cnn.models.attention_options import WINDOW_KINDS
 
@@ -56,6 +57,12 @@ def test_windows_may_differ_between_layers():
     assert attended_keys[2] == {0} | {middle + row + col for row in (-5, 0, 5) for col in (-1, 0, 1)}
     assert attended_keys[3] == {0, middle - 1, middle, middle + 1}
     assert all((layer[:, :, 0] > 0).all() for layer in weights)
+
+
+def test_every_second_layer_has_shifted_blocks():
+    model = VisionTransformer(image_size=32, embed_dim=12, depth=4, num_heads=3, window_size=4, window_kind="block")
+    shifted = [layer.shifted for layer in model.modules() if isinstance(layer, BlockWindow)]
+    assert shifted == [False, True, False, True]
 
 
 @pytest.mark.parametrize("kind", WINDOW_KINDS)
