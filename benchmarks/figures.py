@@ -24,8 +24,7 @@ from benchmarks import command_line
 from benchmarks.figure_words import recorded_png
 from vit_vs_cnn.analysis.analysis import Analysis, read_analysis, read_table_analysis
 from vit_vs_cnn.comparison.accuracy import ClassAccuracy
-from vit_vs_cnn.comparison.compare import CalibrationScores
-from vit_vs_cnn.comparison.corruptions import CorruptionAccuracy
+from vit_vs_cnn.comparison.compare import CalibrationScores, CorruptionAccuracy
 from vit_vs_cnn.comparison.entries import RunPredictions
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.files import atomic_write

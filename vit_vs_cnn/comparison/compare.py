@@ -7,20 +7,16 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas
-from jaxtyping import Float, Int64
+import torch
+from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 from torch.nn import functional as F
 
 from vit_vs_cnn.analysis.answer import describe_comparison
 from vit_vs_cnn.comparison.accuracy import AccuracyComparison, choose_examples, compare_accuracy
-from vit_vs_cnn.comparison.corruptions import (
-    CORRUPTIONS,
-    LEVELS,
-    CorruptionAccuracy,
-    compare_corruptions,
-    spread_subset,
-)
+from vit_vs_cnn.comparison.corruptions import CORRUPTIONS, LEVELS, corrupt
 from vit_vs_cnn.comparison.cost import measure_cost
 from vit_vs_cnn.comparison.differences import list_differences, repeated_evaluations, unfair_differences
 from vit_vs_cnn.comparison.entries import ComparisonEntry, TestedEntry, group_entries, predict_once, select_one_fold
@@ -31,7 +27,8 @@ from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.files import CommandResult
 from vit_vs_cnn.models.cost import count_macs, count_parameters
 from vit_vs_cnn.networks.evaluation import calibration_error, hash_weights, predict, reliability
-from vit_vs_cnn.statistics.intervals import wilson_interval
+from vit_vs_cnn.statistics.intervals import Estimate, wilson_interval
+from vit_vs_cnn.statistics.mean_distribution import SeedScores, mean_over_seeds
 from vit_vs_cnn.strict_yaml import to_json_values
 
 
@@ -56,6 +53,23 @@ class CalibrationScores:
     counts: list[int]
     temperature: float | None = None
     fitted_on: int = 0
+
+
+@dataclass(frozen=True)
+class CorruptionAccuracy:
+    """Accuracy on corrupted images; groups are means over their networks.
+
+    Arguments:
+        accuracy: by group and corruption, one for each level.
+        mean: of each group over all corruptions and levels, with an interval that covers other test images.
+        by_network: mean of each network over all corruptions and levels.
+    """
+
+    images: int
+    clean: dict[str, float]
+    accuracy: dict[str, dict[str, list[float]]]
+    mean: dict[str, Estimate]
+    by_network: dict[str, float]
 
 
 class Part(StrEnum):
@@ -207,7 +221,7 @@ def compare_entries(
         calibration = {entry.name: _calibration(entry, report_progress) for entry in scored}
     if Part.CORRUPTIONS in parts:
         images = spread_subset(test, count or (64 if quick else 2000))
-        corruptions = _corruptions(groups, images, seed, report_progress)
+        corruptions = compare_corruptions(groups, images, seed, report_progress)
     if Part.SIMILARITY in parts:
         images, first = spread_subset(test, 128 if quick else 1024), {name: m[0] for name, m in groups.items()}
         similarity, similarity_images = compare_similarity(
@@ -312,22 +326,51 @@ def calibration_scores(
     return CalibrationScores(ece, nll, brier, *bins, temperature, fitted_on)
 
 
-def _corruptions(
+def spread_subset(test: LabelledImages, count: int) -> LabelledImages:
+    """``count`` images spread evenly over the set, or all images of a smaller set."""
+    if len(test) <= count:
+        return test
+    return test.subset(torch.linspace(0, len(test) - 1, count).round().long())
+
+
+def compare_corruptions(
     groups: Mapping[str, Sequence[ComparisonEntry]],
-    images: LabelledImages,
-    seed: int,
-    report_progress: Callable[[str], None],
+    test: LabelledImages,
+    seed: int = 0,
+    report_progress: Callable[[str], None] = lambda text: None,
 ) -> CorruptionAccuracy:
-    """Accuracy on corrupted images. The test-set log of each network gets an entry."""
-    result = compare_corruptions(
-        groups, images, seed=seed, report_progress=lambda text: report_progress(f"corruptions: {text}")
-    )
-    description = f"{len(CORRUPTIONS) * len(LEVELS)} corruptions of {len(images)} test images"
-    for member in (member for members in groups.values() for member in members):
-        member.log.record(
-            weights=hash_weights(member.trained.network),
-            accuracy=result.by_network[member.name],
-            label=f"{member.name} (compare: {description})",
-            run=member.trained.origin,
-        )
-    return result
+    """Test every network on corrupted copies of test images. The test-set log of each network gets an entry."""
+
+    def is_correct(members: Sequence[ComparisonEntry], images: LabelledImages) -> Bool[np.ndarray, "networks images"]:
+        tested = [predict(e.trained.network, images, e.trained.normalize, what=e.trained.name) for e in members]
+        return np.stack([predictions.correct.numpy() for predictions in tested])
+
+    report_progress("corruptions: clean images")
+    clean = {name: float(is_correct(members, test).mean()) for name, members in groups.items()}
+    accuracy: dict[str, dict[str, list[float]]] = {name: {} for name in groups}
+    by_image = {name: np.zeros((len(members), len(test))) for name, members in groups.items()}
+    for number, corruption in enumerate(CORRUPTIONS, start=1):
+        report_progress(f"corruptions: {corruption} ({number}/{len(CORRUPTIONS)})")
+        for level in LEVELS:
+            pixels = corrupt(test.images, corruption, level, seed=seed)
+            corrupted = LabelledImages(pixels, test.labels, test.class_names)
+            for name, members in groups.items():
+                correct = is_correct(members, corrupted)
+                accuracy[name].setdefault(corruption, []).append(float(correct.mean()))
+                by_image[name] += correct / (len(CORRUPTIONS) * len(LEVELS))
+    mean = {
+        name: mean_over_seeds(SeedScores.from_correct(values)).interval(bounds=(0.0, 1.0))
+        for name, values in by_image.items()
+    }
+    by_network: dict[str, float] = {}
+    for name, members in groups.items():
+        for member, share in zip(members, by_image[name].mean(1).tolist(), strict=True):
+            by_network[member.name] = share
+            what = f"{len(CORRUPTIONS) * len(LEVELS)} corruptions of {len(test)} test images"
+            member.log.record(
+                weights=hash_weights(member.trained.network),
+                accuracy=share,
+                label=f"{member.name} (compare: {what})",
+                run=member.trained.origin,
+            )
+    return CorruptionAccuracy(len(test), clean, accuracy, mean, by_network)

@@ -13,8 +13,8 @@ from rich.console import Console
 
 from vit_vs_cnn.analysis.answer import conclusion_text
 from vit_vs_cnn.comparison.accuracy import AccuracyComparison, ClassAccuracy
-from vit_vs_cnn.comparison.compare import CalibrationScores, NetworkComparison, Part
-from vit_vs_cnn.comparison.corruptions import CORRUPTIONS, LEVELS, CorruptionAccuracy
+from vit_vs_cnn.comparison.compare import CalibrationScores, CorruptionAccuracy, NetworkComparison, Part
+from vit_vs_cnn.comparison.corruptions import CORRUPTIONS, LEVELS
 from vit_vs_cnn.comparison.cost import PEAK_BATCH
 from vit_vs_cnn.comparison.differences import ABSENT
 from vit_vs_cnn.comparison.entries import TestedEntry
