@@ -2,8 +2,8 @@
 
 Reference: Hendrycks & Dietterich, "Benchmarking neural network robustness to common corruptions and perturbations",
 2019.
-Differs: torchvision's operations where it has them, normal instead of Poisson noise, other strengths, lengths in units
-of 1/32 of the shorter side (at least one pixel), no snow and frost. No accuracy can be compared with CIFAR-10-C.
+Differs: torchvision's operations where it has them; normal instead of Poisson noise; other strengths; lengths in units
+of 1/32 of the shorter side (at least one pixel); no snow and frost. Accuracies are not comparable with CIFAR-10-C.
 """
 
 import io
@@ -20,7 +20,7 @@ from vit_vs_cnn.counter_random import derive_seed
 
 Bytes = UInt8[Tensor, "images channels rows cols"]
 LEVELS = (1, 2, 3, 4, 5)
-CHUNK = 50  # images that share random numbers
+CHUNK = 50  # images whose random numbers have one seed
 
 
 def corrupt(images: Bytes, name: str, level: int, *, seed: int = 0) -> Bytes:
@@ -85,7 +85,7 @@ def zoom_blur(images: Tensor, max_zoom: float) -> Tensor:
 
 
 def fog(images: Tensor, thickness: float) -> Tensor:
-    """Clouds c, ``x (1 - t) + t c``: noise of all scales, with amplitudes proportional to the scale."""
+    """Mix with clouds c, ``x (1 - t) + t c``: random noise at several scales, stronger at coarse scales."""
     size, clouds = images.shape[-2:], torch.zeros(len(images), 1, *images.shape[-2:])
     for octave in range(1, max(size).bit_length()):
         noise = torch.rand(len(images), 1, 2**octave, 2**octave)
@@ -108,7 +108,7 @@ def pixelate(images: Tensor, share: float) -> Tensor:
 
 
 def jpeg(images: Tensor, quality: float) -> Tensor:
-    """JPEG compression by Pillow, with the bytes of torchvision's operation, which is deprecated."""
+    """JPEG compression by Pillow, equal to torchvision's ``jpeg``, which calls a deprecated function."""
     decoded = []
     for image in images.mul(255).round().byte():
         _apply("to_pil_image", image).save(file := io.BytesIO(), "JPEG", quality=int(quality))

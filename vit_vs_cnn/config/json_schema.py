@@ -14,7 +14,7 @@ from vit_vs_cnn.config.schema import Executor, Finetuning, ModelConfig, Weights
 from vit_vs_cnn.typed_values import REQUIRED, Setting, list_settings, union_args
 
 _NAMES = {int: "integer", float: "number", bool: "boolean", str: "string", Path: "string", types.NoneType: "null"}
-#: Blocks that may be written as a single text.
+#: Blocks that may be written as a single string.
 _SHORT_FORMS = (Executor, Finetuning, ModelConfig, Weights)
 
 
@@ -27,7 +27,7 @@ def config_schema() -> dict[str, Any]:
     definitions: dict[str, Any] = {}
     schema = _block_schema(Experiment, definitions)
     base = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
-    del schema["properties"]["trusted"]
+    del schema["properties"]["trusted"]  # no setting of a config
     schema["properties"]["base"] = base | {"description": "Configs that this one changes: a name or path, or a list."}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -84,10 +84,10 @@ def _is_type(kind: Any) -> bool:
 def _reference(block: type, definitions: dict[str, Any]) -> dict[str, Any]:
     """Reference to the schema of a block of settings, which is added to the definitions."""
     if block.__name__ not in definitions:
-        definitions[block.__name__] = {}  # a block inside of itself ends here
+        definitions[block.__name__] = {}  # stops the recursion if a block contains itself
         definitions[block.__name__] = _block_schema(block, definitions)
     reference = {"$ref": f"#/$defs/{block.__name__}"}
     if block not in _SHORT_FORMS:
         return reference
-    removed = [{"type": "null"}] if block is ModelConfig else []  # null removes a model of the base
-    return {"anyOf": [{"type": "string"}, reference, *removed]}
+    null = [{"type": "null"}] if block is ModelConfig else []  # null removes a model of the base
+    return {"anyOf": [{"type": "string"}, reference, *null]}

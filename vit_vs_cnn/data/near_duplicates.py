@@ -27,7 +27,7 @@ class DuplicatePairs:
     """Pairs of a test image and a training image of which one is a copy of the other.
 
     Arguments:
-        test, train: index of each image, ``(pairs,)``; those of test images ascend.
+        test, train: indices of the two images, ``(pairs,)``. Within one set, ``test`` is the earlier image.
         similarity: correlation of their detail, ``MIN_SIMILARITY`` to 1.
     """
 
@@ -46,10 +46,11 @@ def near_duplicate_pairs(
     is the correlation of their detail, mirrored or not, whichever is higher. A pair is a near-duplicate if
 
     1. the similarity is at least 0.95;
-    2. the colors agree: the root mean square of the difference in chroma, over 2 x 2 pixels, is below 0.6 times the
-       larger chroma + 5 gray levels.
+    2. the colors agree. Chroma is averaged over blocks of 2 x 2 pixels. The root mean square of its difference is
+       below 0.6 x (that of the larger chroma + 5 gray levels).
 
-    Each image has at most 64 near-duplicates, the most similar ones. An image of one color has none.
+    For each test image only the 64 most similar candidates are checked. An image of one color has no near-duplicate.
+    Test images ascend in the result.
     ``python -m benchmarks.near_duplicates`` measures precision and recall.
     """
     details, chromas = _describe(test)

@@ -104,8 +104,10 @@ def select_results(
     """Select the results with the longest budget, of one training size and one or all models.
 
     Arguments:
-        train_size: default: the largest size at which every selected model has a finished run.
-        every_size: select every training size instead.
+        model: default: all models.
+        train_size: default: the largest size at which every selected model has a finished run. If there is none, the
+            largest size of any model.
+        every_size: select all sizes, whatever ``train_size`` is.
 
     Raises:
         InputError: no finished run of this model or size.

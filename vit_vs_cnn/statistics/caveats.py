@@ -1,4 +1,4 @@
-"""Caveats: reasons that weaken a comparison, or that allow no conclusion."""
+"""Caveats: what a reader of a comparison must know, from remarks to reasons that allow no conclusion."""
 
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
@@ -7,10 +7,10 @@ from enum import IntEnum, StrEnum
 class CaveatSeverity(IntEnum):
     """Effect of a caveat on conclusions; larger is worse."""
 
-    INFORMS = 0
-    WEAKENS = 1
-    BLOCKS = 2
-    INVALIDATES = 3
+    INFORMS = 0  # no effect
+    WEAKENS = 1  # the conclusion holds with less certainty
+    BLOCKS = 2  # no conclusion is drawn
+    INVALIDATES = 3  # accuracies themselves are wrong
 
 
 class CaveatKind(StrEnum):
@@ -20,8 +20,8 @@ class CaveatKind(StrEnum):
     TOO_FEW_SEEDS = "too few seeds"
     UNPAIRED = "different seeds or subsets"
     UNFINISHED = "planned seeds are missing"
-    UNPLANNED_SEEDS = "no planned seed"
-    UNPLANNED_BUDGET = "another budget than planned"
+    UNPLANNED_SEEDS = "none of the planned seeds"
+    UNPLANNED_BUDGET = "budget differs from the plan"
     PLAN_CHANGED = "analysis plan changed"
     TEST_SET_LOG = "test-set log"
     VALIDATION_SCORES = "scored on validation images"

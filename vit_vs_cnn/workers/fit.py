@@ -63,7 +63,7 @@ class FittedNetwork:
 
 
 def read_resume_point(run: Run) -> ResumePoint:
-    """The step of the checkpoint of a run; step 0 without a checkpoint.
+    """Step, checkpoint and last metrics where the training of a run continues; step 0 without a checkpoint.
 
     Raises:
         DamagedFile: it is not a checkpoint, is of another run, or lacks a part that an exact resume needs.
@@ -105,7 +105,7 @@ def checkpoint_metadata(prepared: PreparedRun, mean: Sequence[float], std: Seque
 
 
 def fit(prepared: PreparedRun, services: Sequence[Logger], console: Console) -> FittedNetwork:
-    """Train a run to its last step. An interrupted run resumes from its checkpoint, and ends bit for bit the same.
+    """Train a run to its last step. An interrupted run resumes from its checkpoint.
 
     Raises:
         InputError: Lightning or the optimizer refuses a setting.
@@ -135,7 +135,7 @@ def fit(prepared: PreparedRun, services: Sequence[Logger], console: Console) -> 
     )
     with checkpoint.interrupt_on_signal(trainer):
         trainer.fit(module, datamodule=data, ckpt_path=resume_point.checkpoint, weights_only=True)
-    # In float32, independent of the training precision: bf16-true leaves weights that do not fit the images.
+    # Evaluate in float32: after bf16-true the weights are bfloat16, and images are float32.
     network = module.evaluated_network.float().to(trainer.strategy.root_device)
     predict_images = partial(predict, network, normalize=data.augmenter.normalize, what=run.name)
     return FittedNetwork(network, predict_images, measure_cost(prepared, trainer, meter))
@@ -213,7 +213,7 @@ def make_callbacks(prepared: PreparedRun, arguments: Mapping[str, Any], console:
 
 
 def make_loggers(run: Run, services: Sequence[Logger]) -> list[Logger]:
-    """The loggers of the config, and TensorBoard's if the config names none."""
+    """The given loggers, and TensorBoard's if ``trainer.logger`` is absent or true."""
     is_default = run.experiment.trainer.get("logger", True) is True
     tensorboard = [TensorBoardLogger(run.folder, name=TENSORBOARD_FOLDER, version="")] if is_default else []
     return [*services, *tensorboard]
@@ -226,7 +226,7 @@ def measure_cost(prepared: PreparedRun, trainer: lightning.Trainer, meter: Train
         macs=prepared.macs,
         steps=trainer.global_step,
         images_processed=meter.images,
-        passes=3,
+        passes=3,  # forward, and backward with twice its cost
         train_seconds=meter.seconds,
         devices=trainer.world_size,
         precision=str(trainer.precision),

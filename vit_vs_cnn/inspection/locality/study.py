@@ -209,12 +209,12 @@ def study_locality(
     The measures of a run are saved in the report (``report/locality/<run>.json``) and not computed again.
     """
     pool = None
-    for cell_folder, result in select_results(read_finished_results(folder), every_size=True).items():
-        path = folder / "report" / "locality" / f"{cell_folder.name}.json"
+    for run_folder, result in select_results(read_finished_results(folder), every_size=True).items():
+        path = folder / "report" / "locality" / f"{run_folder.name}.json"
         settings = {"images": count, "held_out": held_out, "weights": result.weights}
         layers = _read_layers(path, settings)
         if layers is None:
-            trained = TrainedNetwork.open(cell_folder, trust=trust)
+            trained = TrainedNetwork.open(run_folder, trust=trust)
             pool = pool or trained.pool(root)
             layers = _study_run(trained, pool, count=count, held_out=held_out)
             saved = {"settings": settings, "layers": to_json_values(layers)}
