@@ -62,7 +62,7 @@ ONLY_NAMES = (
         "data.augmentation.augmenter.CustomTransform",
     ),
     "inspection.saliency.SaliencyRequest",
-    *("images.experiment_data.ExperimentData", "data.batches.TrainingBatches"),
+    *("images.experiment_data.ExperimentData", "data.batches.TrainingBatches", "networks.trained_network.Network"),
 )
 nitpick_ignore = [("py:class", f"vit_vs_cnn.{name}") for name in ONLY_NAMES]
 
