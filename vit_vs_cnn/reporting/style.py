@@ -9,6 +9,7 @@ from vit_vs_cnn.statistics.intervals import Estimate
 #: Okabe and Ito's colours, which colour-blind readers can distinguish; markers distinguish them in print.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+GLYPHS: dict[str, str] = dict(zip(MARKERS, "●■▲◆▼✚✖★", strict=True))
 #: Colours of series that are not models, such as methods, sizes and kernels.
 SERIES_COLOURS = COLOURS[2:7]
 #: Colour of reference lines and notes.
@@ -35,6 +36,10 @@ class ModelStyle:
     @property
     def line(self) -> dict[str, Any]:
         return {"color": self.colour, "marker": self.marker}
+
+    @property
+    def glyph(self) -> str:
+        return GLYPHS[self.marker]
 
 
 #: Styles of models by name.
