@@ -83,7 +83,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def read_words(words: list[str]) -> tuple[Callable[[], Any], Callable[[Any], None]]:
-    """Read a command line: the call that it asks for, and the function that prints the result of the call.
+    """Parse the words of a command line.
+
+    Returns:
+        a function without arguments that executes the command, and a function that prints its result.
 
     Raises:
         InputError: an unknown command or option, a value of the wrong type, a missing or surplus path.

@@ -1,4 +1,4 @@
-"""Caveats: reasons that weaken a comparison or allow no conclusion."""
+"""Caveats of an experiment and of its comparisons, found in results, analysis plan and test-set log."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter

@@ -250,7 +250,9 @@ def read_config(path: Path, *, above: tuple[Path, ...] = ()) -> dict[str, Any]:
     merged: dict[str, Any] = {}
     for name in bases:
         if not isinstance(name, str):
-            raise InputError(f"config {path}: base: expected the name or path of a config, or a list of these")
+            raise InputError(
+                f"config {path}: base: expected the name or path of a config, or a list of these, got {name!r}"
+            )
         beside = path.parent / name
         file = beside if beside.is_file() else find_config(name)
         if file.resolve() in chain:

@@ -49,8 +49,7 @@ def near_duplicate_pairs(
     2. the colors agree. Chroma is averaged over blocks of 2 x 2 pixels. The root mean square of its difference is
        below 0.6 x (that of the larger chroma + 5 gray levels).
 
-    For each test image only the 64 most similar candidates are checked. An image of one color has no near-duplicate.
-    Test images ascend in the result.
+    Only the 64 most similar images are checked for each test image. An image of one color has no near-duplicate.
     ``python -m benchmarks.near_duplicates`` measures precision and recall.
     """
     details, chromas = _describe(test)

@@ -101,13 +101,13 @@ def select_results(
     train_size: int | None = None,
     every_size: bool = False,
 ) -> dict[Path, RunResult]:
-    """Select the results with the longest budget, of one training size and one or all models.
+    """Select the results with the longest budget, for one training size (or all) and one model (or all).
 
     Arguments:
-        model: default: all models.
-        train_size: default: the largest size at which every selected model has a finished run. If there is none, the
-            largest size of any model.
-        every_size: select all sizes, whatever ``train_size`` is.
+        model: name of the model. Default: all models.
+        train_size: number of training images. Default: the largest at which every selected model has a finished run.
+            If there is no such size, the largest with a finished run of any selected model.
+        every_size: select all sizes and ignore ``train_size``.
 
     Raises:
         InputError: no finished run of this model or size.

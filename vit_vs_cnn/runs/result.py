@@ -414,7 +414,10 @@ def group_results(results: Iterable[RunResult]) -> dict[tuple[str, int], list[Ru
 
 
 def group_by_budget(results: Iterable[RunResult]) -> dict[str, list[RunResult]]:
-    """Group results by the name of their budget, the longest last. The name of a single budget is empty."""
+    """Group results by the name of their training budget, the longest budget last.
+
+    If there is only one budget, its name is the empty string.
+    """
     results = [*results]
     is_single = len({result.budget for result in results}) == 1
 

@@ -168,11 +168,11 @@ class ResumePoint:
 
 
 class ExactResume(Callback):
-    """Completes Lightning's resume from a checkpoint, so that a resumed run ends like an uninterrupted one.
+    """Fills gaps in Lightning's resume, so that a resumed run ends like an uninterrupted one.
 
-    Rows of ``metrics.csv`` that are later than the checkpoint are removed. The validation of the step is repeated: the
-    checkpoint is written before it, and callbacks such as early stopping would miss it. Lightning's loop runs it, with
-    the same precision, metrics and loggers.
+    Rows of ``metrics.csv`` with a later step than the checkpoint are removed. A checkpoint is saved before the
+    validation of its step, so callbacks such as early stopping would miss that validation. It is repeated by
+    Lightning's validation loop, with the same precision, metrics and loggers.
     """
 
     def __init__(self, point: ResumePoint, metrics_csv: MetricsCsv) -> None:

@@ -39,10 +39,10 @@ def trainer_arguments(experiment: Experiment, **instead: Any) -> dict[str, Any]:
 
 
 def run_arguments(experiment: Experiment, steps: int) -> dict[str, Any]:
-    """The arguments of the Trainer of a run: those of ``trainer_arguments``, and those that the package decides.
+    """Arguments for the Trainer of a run: those of the config (``trainer_arguments``), and those that are fixed here.
 
-    A run is one pass over a stream of batches, which ends after ``steps`` optimizer steps. By default, it is validated
-    five times.
+    A run passes once over a stream of batches and ends after ``steps`` optimizer steps. By default, the model is
+    validated five times during the run (``execution.validation_interval``).
     """
     arguments = trainer_arguments(experiment, logger=None)
     interval = min(steps, experiment.execution.validation_interval or max(1, steps // 5))
