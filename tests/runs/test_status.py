@@ -171,3 +171,13 @@ def test_runs_of_the_longest_budget_and_the_largest_size_of_all_models_are_selec
     assert selected == [[*map(str, places[:2])], [str(places[2])]]
     with pytest.raises(InputError, match=r"exp: no finished run of 200 images; there are \[50, 100\]"):
         select_results(results, train_size=200)
+
+
+def test_the_longest_budget_of_a_named_model_is_selected_although_another_model_has_a_longer_one():
+    results = {
+        Path("exp") / model: make_result(model=model, train_size=50, budget=f"{steps} steps")
+        for model, steps in (("vit", 2), ("cnn", 9))
+    }
+    assert [run.name for run in select_results(results, model="vit")] == ["vit"]
+    with pytest.raises(InputError, match="exp has no finished run of model 'vit2'; there are vit, cnn"):
+        select_results(results, model="vit2")

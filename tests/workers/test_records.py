@@ -77,6 +77,16 @@ def test_an_early_stopped_run_that_was_killed_is_not_trained_further(stopped, tm
     assert replace(again.cost, train_seconds=0.0) == replace(result.cost, train_seconds=0.0)
 
 
+def test_a_run_that_stopped_between_validations_is_not_trained_further(tmp_path):
+    callback = {"class_path": "tests.own_classes.StopAtStep", "init_args": {"step": 5}}
+    values = _resnet(tmp_path, trainer={"callbacks": callback})
+    first = _run(values)
+    next(tmp_path.rglob("result.json")).unlink()
+    again = _run(values)
+    assert first.cost.steps == again.cost.steps == 5
+    assert first.weights == again.weights
+
+
 @pytest.mark.parametrize(
     "how", [{"execution": {"validation_interval": 2}}, {"trainer": {"limit_val_batches": 1}}], ids=["interval", "share"]
 )
