@@ -29,7 +29,7 @@ from vit_vs_cnn.commands import COMMANDS
 ROOT = Path(__file__).parents[1]
 BLOCK = re.compile(r"^(?:`{3,})(\S*) ?([^\n]*)\n(.*?)^`{3,}$", re.MULTILINE | re.DOTALL)
 #: Commands that need a shell, or start processes.
-SHELL = re.compile(r"\||--trainer\.devices|--executor (ray|processes)")
+SHELL = re.compile(r"\||>|--trainer\.devices|--executor (ray|processes)")
 OURS = re.compile(r"^(vit-vs-cnn|python -m vit_vs_cnn|python (?=train\.py))\s*")
 
 #: Patterns of commands that are not run, with the reason.

@@ -101,7 +101,7 @@ def test_messages_about_images_given_in_python_are_raised(key, here):
 
 @pytest.mark.slow
 def test_messages_that_need_training_first_are_printed(here, capsys, monkeypatch):
-    Path("mine.py").write_text("from tests.own_classes import SmallCnn as Net\n")
+    Path("mine.py").write_text("from tests.own_classes import SmallCnn\n\n\nclass Net(SmallCnn):\n    pass\n")
     monkeypatch.syspath_prepend(here)
 
     def last_line(*words: str) -> str:
