@@ -452,6 +452,7 @@ def inspect(
         images: files, folders, or numbers of test images. Default: randomly sampled test images.
         count: number of images to sample, from the test images or from each folder.
         methods: rollout, relevance, grad_cam, ... Default: rollout and relevance for transformers, else grad_cam.
+            Rollout has options: "rollout head_fusion=max discard_ratio=0.9 residual=0.5".
         class_name: class that the maps explain. Default: the predicted class.
         score: also score the methods by deletion and insertion on other test images.
         score_images: number of these images.

@@ -1,11 +1,15 @@
-"""Bounds of numbers, and messages about them."""
+"""Bounds of numbers, sizes of images, and messages about them."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from numbers import Integral, Real
+from typing import Any, TypeAlias
 
 from vit_vs_cnn.errors import InputError
+
+#: (rows, cols), or one number for both.
+Size2d: TypeAlias = int | Sequence[int]
 
 
 @dataclass(frozen=True)
@@ -20,8 +24,9 @@ class Bounds:
 
     def hold(self, value: Any) -> bool:
         """True if a value is a finite number within the bounds."""
+        kind: Any = Integral if self.is_whole else Real
         return (
-            isinstance(value, int if self.is_whole else int | float)
+            isinstance(value, kind)
             and not isinstance(value, bool)
             and abs(value) < math.inf
             and (self.at_least is None or value >= self.at_least)
@@ -55,3 +60,15 @@ def check_numbers(
     for name, limits in bounds.items():
         if (value := values[name]) is not None and not limits.hold(value):
             raise InputError(message.format(name=name, value=value, bounds=limits))
+
+
+def as_rows_and_cols(name: str, size: Size2d, *, minimum: int = 1) -> tuple[int, int]:
+    """Size as (rows, cols), from one number for both or from two numbers.
+
+    Raises:
+        InputError: there are not one or two numbers, or one is below ``minimum``.
+    """
+    pair = tuple(size) if isinstance(size, Iterable) else (size, size)
+    if len(pair) != 2 or any(isinstance(side, str | float) or side < minimum for side in pair):
+        raise InputError(f"{name} must be a whole number or (rows, cols), at least {minimum}, but is {size!r}")
+    return pair[0], pair[1]

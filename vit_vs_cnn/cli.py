@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from vit_vs_cnn import __version__
-from vit_vs_cnn.console import one_line_warnings, open_console
+from vit_vs_cnn.console import format_millions, one_line_warnings, open_console
 from vit_vs_cnn.errors import (
     EXIT_BAD_INPUT,
     EXIT_INTERRUPTED,
@@ -300,7 +300,6 @@ def _print_locality(locality: Any) -> None:
 
 def _print_to_attention(converted: Any) -> None:
     from vit_vs_cnn.conversion.to_attention import EXACT_IMAGES
-    from vit_vs_cnn.reporting.style import format_millions
 
     exact = min(EXACT_IMAGES, converted.images)
     print_paths([converted.path])
@@ -323,8 +322,6 @@ def _print_export(files: Any) -> None:
 
 
 def _print_models(models: Any) -> None:
-    from vit_vs_cnn.reporting.style import format_millions
-
     for model in models:
         cost = f"{'':>36}"
         if model["macs"] is not None:

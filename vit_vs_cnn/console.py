@@ -38,6 +38,13 @@ def format_count(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'s' * (count != 1)}"
 
 
+def format_millions(count: int | None) -> str:
+    """Count in millions or billions: ``0.08M``, ``12.2M``, ``1.30G``; "-" for None."""
+    if count is None:
+        return "-"
+    return f"{count / 1e9:.2f}G" if count >= 1e9 else f"{count / 1e6:.{2 if count < 1e7 else 1}f}M"
+
+
 def join_names(names: Sequence[str]) -> str:
     """``a, b and c``."""
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)

@@ -3,7 +3,8 @@
 import pytest
 
 from tests.results import make_result
-from vit_vs_cnn.analysis.model_summaries import display_name, format_model_name, macs_ratio, millions, summarize_models
+from vit_vs_cnn.analysis.model_summaries import display_name, format_model_name, macs_ratio, summarize_models
+from vit_vs_cnn.console import format_millions
 
 
 @pytest.mark.parametrize(
@@ -49,7 +50,8 @@ def test_summary_is_of_the_largest_size_and_compute_is_compared_where_it_is_know
     largest, smallest, ratio = macs_ratio(models)
     assert (largest.key, smallest.key, ratio) == ("b", "a", 4.0)
     assert macs_ratio(models[2:]) is None
-    assert [millions(count) for count in (75_290, 12_239_488, 1_300_000_000)] == ["0.08M", "12.2M", "1,300.0M"]
+    printed = [format_millions(count) for count in (75_290, 12_239_488, 1_300_000_000, None)]
+    assert printed == ["0.08M", "12.2M", "1.30G", "-"]
 
 
 @pytest.mark.parametrize(

@@ -100,7 +100,7 @@ def test_random_features_are_independent_of_numbers_sampled_with_the_same_seed(s
 def test_invalid_arguments_are_named_with_the_reason():
     with pytest.raises(ValueError, match="as many queries as keys, but there are 5 and 7"):
         linear_attention(*tensors(), causal=True)
-    with pytest.raises(ValueError, match="num_features must be a whole number and at least 1, but is 0"):
+    with pytest.raises(ValueError, match="num_features must be a whole number, at least 1, but is 0"):
         RandomFeatures(DIM, 0)
 
 

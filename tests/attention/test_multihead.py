@@ -173,8 +173,8 @@ def test_dropout_acts_in_training_only():
     ("name", "value", "reason"),
     [
         ("num_heads", 4, "num_heads must divide embed_dim, but num_heads=4 and embed_dim=33"),
-        *(("dropout", value, rf"dropout must be in \[0, 1\), but is {value}") for value in (1.0, -0.1)),
-        *((name, -1, f"{name} must be a whole number and at least 1, but is -1") for name in ("num_heads", "key_dim")),
+        *(("dropout", value, rf"dropout must be at least 0 and below 1, but is {value}") for value in (1.0, -0.1)),
+        *((name, -1, f"{name} must be a whole number, at least 1, but is -1") for name in ("num_heads", "key_dim")),
     ],
 )
 def test_invalid_arguments_are_named_with_the_reason(name, value, reason):

@@ -98,7 +98,7 @@ def test_scores_of_minus_infinity_act_as_a_mask_and_dropout_does_not_change_the_
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda: AdditiveScore(3, 0, 5), "key_dim must be a whole number and at least 1, but is 0"),
+        (lambda: AdditiveScore(3, 0, 5), "key_dim must be a whole number, at least 1, but is 0"),
         (lambda: KernelScore("cosine"), 'but is "cosine"'),
         (lambda: KernelScore("box", 1.0, learn_bandwidth=True), "the gradient of a box is zero"),
         (lambda: KernelScore(learn_bandwidth=True), "bandwidth must be a number to start from"),

@@ -7,9 +7,9 @@ from timm.models.vision_transformer import VisionTransformer as TimmVisionTransf
 
 from tests.inspection.models import images, vit
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.inspection import list_methods, resize_maps, saliency_maps
+from vit_vs_cnn.inspection import attention_rollout, list_methods, resize_maps, saliency_maps
 from vit_vs_cnn.inspection.randomized_weights import rank_correlation
-from vit_vs_cnn.inspection.saliency import METHODS, crop_to_model_view
+from vit_vs_cnn.inspection.saliency import METHODS, crop_to_model_view, get_method
 from vit_vs_cnn.models import ResNet
 from vit_vs_cnn.models.input_wrappers import PermutedInput, ResizedInput
 
@@ -106,3 +106,29 @@ def test_pixels_that_are_cropped_after_a_permutation_are_not_in_the_view():
 def test_an_unknown_method_is_refused_with_the_known_ones():
     with pytest.raises(InputError, match='no method "rolout"; allowed: raw_attention, rollout'):
         saliency_maps(_network("vit"), GIVEN, "rolout")
+
+
+@pytest.mark.parametrize("pool", ["mean", "class"])
+def test_rollout_with_options_is_the_row_of_the_pooled_token_of_attention_rollout(pool):
+    network = vit(depth=2, pool=pool).float()
+    maps = saliency_maps(network, GIVEN, "rollout head_fusion=max discard_ratio=0.6 residual=0.3")
+    _, weights = network(GIVEN, return_attention=True)
+    rollout = attention_rollout(weights, "max", 0.6, 0.3, num_prefix_tokens=network.num_prefix_tokens)
+    row = rollout[:, 0, 1:] if pool == "class" else rollout.mean(dim=1)
+    torch.testing.assert_close(maps.flatten(1), row, rtol=1e-4, atol=1e-6)
+    assert rank_correlation(maps, saliency_maps(network, GIVEN, "rollout")).mean() < 0.99
+
+
+@pytest.mark.parametrize(
+    "method", ["rollout fusion=max", "rollout max", "rollout discard_ratio=high", "relevance residual=0.1"]
+)
+def test_an_unknown_option_of_a_method_is_refused_with_the_known_ones(method):
+    with pytest.raises(
+        InputError, match=f'method "{method}": only rollout has options, which are head_fusion=mean|max'
+    ):
+        get_method(method)
+
+
+def test_a_value_that_rollout_does_not_allow_is_refused():
+    with pytest.raises(InputError, match=r"discard_ratio is 1\.0; allowed: 0 up to, but not, 1"):
+        get_method("rollout discard_ratio=1")

@@ -63,8 +63,8 @@ def test_drop_path_grows_linearly_and_drops_the_branch_and_not_the_tokens():
     [
         ({"attentions": []}, "depth must be at least 1, but is 0"),
         ({"mlp_ratio": 0.0}, "mlp_ratio must give the MLP at least one channel"),
-        ({"drop_path": 1.0}, r"drop_path must be in \[0, 1\), but is 1.0"),
-        ({"dropout": -0.5}, r"dropout must be in \[0, 1\), but is -0.5"),
+        ({"drop_path": 1.0}, r"drop_path must be at least 0 and below 1, but is 1.0"),
+        ({"dropout": -0.5}, r"dropout must be at least 0 and below 1, but is -0.5"),
     ],
 )
 def test_invalid_arguments_are_named_with_the_reason(options, message):

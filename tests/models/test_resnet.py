@@ -65,7 +65,10 @@ def test_stages_halve_the_grid_and_double_the_channels(depth, channels, grid):
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [({"depth": 19}, "depth must be 18 or 6n \\+ 2"), ({"num_classes": 0}, "num_classes must be a whole number and")],
+    [
+        ({"depth": 19}, "depth must be 18 or 6n \\+ 2"),
+        ({"num_classes": 0}, "num_classes must be a whole number, at"),
+    ],
 )
 def test_invalid_arguments_are_named_with_the_reason(options, message):
     with pytest.raises(ValueError, match=message):

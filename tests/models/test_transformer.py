@@ -135,12 +135,12 @@ def test_too_long_sequences_and_invalid_arguments_are_refused():
     model = transformer(max_tokens=6)
     with pytest.raises(ValueError, match="at most max_tokens=6, but has 7"):
         model(*sequences())
-    with pytest.raises(ValueError, match="source_vocabulary must be a whole number and at least 1, but is 0"):
+    with pytest.raises(ValueError, match="source_vocabulary must be a whole number, at least 1, but is 0"):
         Transformer(0, 5)
     for name, value, reason in (
         ("norm", "sandwich", 'must be "pre" or "post", but is "sandwich"'),
         ("mlp_ratio", 0.01, "must give the MLP at least one channel"),
-        ("encoder_depth", 0, "must be a whole number and at least 1, but is 0"),
+        ("encoder_depth", 0, "must be a whole number, at least 1, but is 0"),
     ):
         with pytest.raises(ValueError, match=f"{name} {reason}"):
             transformer(**{name: value})

@@ -171,7 +171,7 @@ def test_an_attention_initialization_changes_attention_weights_only(options):
         ({"window_boundary": "edge"}, 'boundary must be one of mask, zero, but is "edge"'),
         ({"window_size": 3, "attention_dropout": 0.1}, "dropout must be 0 with a window"),
         ({"pool": "class", "class_token": False}, "class_token=False"),
-        ({"num_classes": 0}, "num_classes must be a whole number and at least 1, but is 0"),
+        ({"num_classes": 0}, "num_classes must be a whole number, at least 1, but is 0"),
     ],
 )
 def test_invalid_arguments_are_named_with_the_reason(options, message):

@@ -5,8 +5,8 @@ from operator import attrgetter
 from statistics import median
 
 from vit_vs_cnn.analysis.measurements import Measurements
-from vit_vs_cnn.analysis.model_summaries import ModelSummary, display_name, macs_ratio, millions
-from vit_vs_cnn.console import join_names
+from vit_vs_cnn.analysis.model_summaries import ModelSummary, display_name, macs_ratio
+from vit_vs_cnn.console import format_millions, join_names
 from vit_vs_cnn.experiments.analysis_plan import MAX_EQUAL_MACS_RATIO, AnalysisPlan, missing_weights_texts
 from vit_vs_cnn.experiments.recipe_care import recipe_caveat
 from vit_vs_cnn.mappings import group_by
@@ -234,8 +234,8 @@ def _compute_caveats(
     if larger is not None and smaller is not None and ratio > MAX_EQUAL_MACS_RATIO:
         text = (
             f"{larger.display_name} uses {ratio:.2g} times the compute of {smaller.display_name} "
-            f"({millions(larger.macs)} vs {millions(smaller.macs)} multiply-accumulates an image), so equal steps are "
-            "not equal compute."
+            f"({format_millions(larger.macs)} vs {format_millions(smaller.macs)} multiply-accumulates an image), so "
+            "equal steps are not equal compute."
         )
         yield Caveat(CaveatKind.UNEQUAL_COMPUTE, text, _WEAKENS)
 

@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from vit_vs_cnn.console import format_millions
 from vit_vs_cnn.models.presets import ATTENTION_PREFIX, PRESETS, TIMM_PREFIX
 from vit_vs_cnn.runs.result import RunResult, StartKind
 
@@ -40,7 +41,7 @@ class ModelSummary:
     def title(self) -> str:
         """Name and size, such as ``ResNet-8 (0.08M parameters)``."""
         is_in_name = self.display_name.lower() in self.model_name.lower()
-        return f"{self.model_name if is_in_name else self.display_name} ({millions(self.parameters)} parameters)"
+        return f"{self.model_name if is_in_name else self.display_name} ({format_millions(self.parameters)} parameters)"
 
 
 def summarize_models(results: Sequence[RunResult]) -> tuple[ModelSummary, ...]:
@@ -114,8 +115,3 @@ def macs_ratio(models: Collection[ModelSummary]) -> tuple[ModelSummary, ModelSum
     """Models with the most and the fewest multiply-accumulates, and the ratio of these; None if unknown."""
     ordered = sorted((model for model in models if model.macs), key=lambda model: model.macs)
     return (ordered[-1], ordered[0], ordered[-1].macs / ordered[0].macs) if len(ordered) > 1 else None
-
-
-def millions(count: int) -> str:
-    """Count in millions: ``0.08M``, ``12.2M``."""
-    return f"{count / 1e6:.2f}M" if count < 1e7 else f"{count / 1e6:,.1f}M"

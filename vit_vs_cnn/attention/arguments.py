@@ -1,15 +1,13 @@
 """Names of tensor shapes that signatures use, and checks of arguments."""
 
-from collections.abc import Iterable, Sequence
-from numbers import Integral
+from collections.abc import Iterable
 from typing import TypeAlias
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-#: (rows, cols), or one number for both.
-Size2d: TypeAlias = int | Sequence[int]
+from vit_vs_cnn.bounds import Bounds, check_numbers
 
 Images = Float[Tensor, "batch channels rows cols"]
 Tokens = Float[Tensor, "batch tokens embed_dim"]
@@ -43,19 +41,17 @@ Bias: TypeAlias = (
     | Float[Tensor, "#keys"]
 )
 
+MESSAGE = "{name} must be {bounds}, but is {value!r}"
+
 
 def check_positive(**sizes: int) -> None:
     """Raise ValueError unless every size is a whole number of at least 1."""
-    for name, size in sizes.items():
-        if not isinstance(size, Integral) or size < 1:
-            raise ValueError(f"{name} must be a whole number and at least 1, but is {size!r}")
+    check_numbers(sizes, MESSAGE, **dict.fromkeys(sizes, Bounds(at_least=1, is_whole=True)))
 
 
 def check_probability(**probabilities: float) -> None:
     """Raise ValueError unless every probability is in [0, 1)."""
-    for name, probability in probabilities.items():
-        if not 0.0 <= probability < 1.0:
-            raise ValueError(f"{name} must be in [0, 1), but is {probability}")
+    check_numbers(probabilities, MESSAGE, **dict.fromkeys(probabilities, Bounds(at_least=0, below=1)))
 
 
 def check_choice(name: str, value: str, allowed: Iterable[str]) -> None:
@@ -68,15 +64,3 @@ def check_mask(mask: Tensor) -> None:
     """Raise ValueError unless the mask is boolean."""
     if mask.dtype != torch.bool:
         raise ValueError(f"mask must be boolean, True where a query may attend, but has dtype {mask.dtype}")
-
-
-def as_rows_and_cols(name: str, size: Size2d, *, minimum: int = 1) -> tuple[int, int]:
-    """Size as (rows, cols), from one number for both or from two numbers.
-
-    Raises:
-        ValueError: if there are not one or two numbers, or one of them is below ``minimum``.
-    """
-    pair = tuple(size) if isinstance(size, Iterable) else (size, size)
-    if len(pair) != 2 or any(isinstance(side, str | float) or side < minimum for side in pair):
-        raise ValueError(f"{name} must be a whole number or (rows, cols), at least {minimum}, but is {size!r}")
-    return pair[0], pair[1]

@@ -17,9 +17,10 @@ from jaxtyping import UInt8
 from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
+from vit_vs_cnn.bounds import as_rows_and_cols
 from vit_vs_cnn.data.images import MAX_BATCH_PIXELS
 from vit_vs_cnn.data.listing import ENDINGS, SUFFIXES
-from vit_vs_cnn.data.options import Resize, to_rows_and_cols
+from vit_vs_cnn.data.options import Resize
 from vit_vs_cnn.errors import InputError, one_line
 from vit_vs_cnn.files import escape_name
 
@@ -62,7 +63,7 @@ def decode_image(
             raise UnreadableImage(path, "special file", "a folder, pipe, socket or device, and no file")
         with Image.open(path, formats=FORMATS) as file:
             if image_size is not None:
-                rows, cols = to_rows_and_cols(image_size)
+                rows, cols = as_rows_and_cols("image_size", image_size)
                 size = (2 * rows, 2 * cols) if _is_rotated(file) else (2 * cols, 2 * rows)
                 file.draft(None, size)  # JPEG: decode no more than is needed
             return resize_image(file, image_size, resize)
@@ -96,7 +97,7 @@ def to_pixels(image: Any, image_size: int | tuple[int, int] | None = None, resiz
     if not isinstance(image, np.ndarray | Tensor):
         raise InputError(f"an image is a {type(image).__name__}; expected a path, a Pillow image, an array or a tensor")
     pixels = channels_first(image)
-    if image_size is None or pixels.shape[1:] == to_rows_and_cols(image_size):
+    if image_size is None or pixels.shape[1:] == as_rows_and_cols("image_size", image_size):
         return pixels
     return resize_image(array_to_image(pixels), image_size, resize)[: len(pixels)]
 
@@ -147,7 +148,7 @@ def resize_image(
         above = rgb.convert("RGBA")
         rgb = Image.alpha_composite(Image.new("RGBA", above.size, "white"), above)
     rgb = rgb.convert("RGB")
-    sized = rgb if image_size is None else _resized(rgb, to_rows_and_cols(image_size), resize)
+    sized = rgb if image_size is None else _resized(rgb, as_rows_and_cols("image_size", image_size), resize)
     return np.array(np.asarray(sized).transpose(2, 0, 1), order="C")
 
 

@@ -23,6 +23,7 @@ import torch
 from jaxtyping import UInt8
 from rich.progress import track
 
+from vit_vs_cnn.bounds import as_rows_and_cols
 from vit_vs_cnn.console import open_console
 from vit_vs_cnn.data.decoding import UnreadableImage, decode_image
 from vit_vs_cnn.data.images import LabelledImages, concatenate, fingerprint_with_groups
@@ -36,7 +37,7 @@ from vit_vs_cnn.data.listing import (
     problems_error,
     summarize_problems,
 )
-from vit_vs_cnn.data.options import FolderOptions, TableOptions, to_rows_and_cols
+from vit_vs_cnn.data.options import FolderOptions, TableOptions
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.files import atomic_write, file_state, write_text
 
@@ -254,7 +255,7 @@ def _load_files(
     with contextlib.suppress(Exception):  # missing, or damaged in any way
         readable, pixels = _read_pair(stem)
         return replace(readable, problems=[*listing.problems, *readable.problems]), pixels
-    shape = (len(listing.names), 3, *to_rows_and_cols(options.image_size))
+    shape = (len(listing.names), 3, *as_rows_and_cols("image_size", options.image_size))
     try:
         with create_image_file(stem.with_suffix(".npy"), shape) as pixels:
             readable = _decode_files(root, listing, options, pixels)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from vit_vs_cnn.bounds import AT_LEAST_0, SHARE, Bounds, check_numbers
+from vit_vs_cnn.bounds import AT_LEAST_0, SHARE, Bounds, as_rows_and_cols, check_numbers
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.strict_yaml import check_class
 
@@ -155,11 +155,6 @@ class CifarOptions:
     verify_checksum: bool = True
 
 
-def to_rows_and_cols(image_size: int | tuple[int, int]) -> tuple[int, int]:
-    """Rows and columns; one number means both."""
-    return (image_size, image_size) if isinstance(image_size, int) else image_size
-
-
 @dataclass(frozen=True)
 class ImageOptions:
     """Options of all images that are not made or published for this purpose.
@@ -181,9 +176,8 @@ class ImageOptions:
     cache: Path | None = None
 
     def __post_init__(self) -> None:
-        size = self.image_size
-        if size is not None and min(to_rows_and_cols(size)) < 1:
-            raise InputError(f"image_size: {size} pixels; it must be at least 1")
+        if self.image_size is not None:
+            as_rows_and_cols("image_size", self.image_size)
         check_numbers(vars(self), "{name}: {value}; it must be {bounds}", test_fraction=Bounds(above=0, below=1))
 
 

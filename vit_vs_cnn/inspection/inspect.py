@@ -183,7 +183,7 @@ def select_methods(trained: TrainedNetwork, names: Sequence[str] = ()) -> list[s
     if not names:
         defaults = DEFAULT_ATTENTION_METHODS if attends else DEFAULT_CNN_METHODS
         return [name for name in defaults if find_error(trained, name) is None] or list(DEFAULT_METHODS)
-    if chosen := [name for name in names if name in supported]:
+    if chosen := [name for name in names if get_method(name).supports(trained.network)]:
         return chosen
     lacks = "has no feature maps" if attends else "has no attention between all tokens of one grid"
     kind = type(unwrap(trained.network)).__name__

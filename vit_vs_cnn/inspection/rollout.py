@@ -61,21 +61,27 @@ def attention_rollout(
 
 
 def rollout_map(
-    weights: Sequence[Weights], *, query: Query, num_prefix_tokens: int = 0
+    weights: Sequence[Weights],
+    head_fusion: str = "mean",
+    discard_ratio: float = 0.0,
+    residual: float = 0.5,
+    *,
+    query: Query,
+    num_prefix_tokens: int = 0,
 ) -> Float[Tensor, "batch patches"]:
-    """One row of ``attention_rollout`` with its defaults, or one mix of its rows, over the patches.
+    """One row of ``attention_rollout``, or one mix of its rows, over the patches.
 
     ``r^T = q^T M_L ... M_1``, multiplied from the left: O(N^2) per layer, not O(N^3).
 
     Arguments:
         query: q, the share of each token, for each image or for all.
-        weights, num_prefix_tokens: see ``attention_rollout``.
+        others: see ``attention_rollout``.
 
     Raises:
         InputError: as ``attention_rollout``.
     """
-    fused = _fuse_heads(weights, "mean", 0.0, num_prefix_tokens)
-    return propagate_rows(_query_row(query, weights), 0.5, fused)[:, 0, num_prefix_tokens:]
+    fused = _fuse_heads(weights, head_fusion, discard_ratio, num_prefix_tokens)
+    return propagate_rows(_query_row(query, weights), residual, fused)[:, 0, num_prefix_tokens:]
 
 
 def raw_attention_map(

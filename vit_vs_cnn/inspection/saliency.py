@@ -2,7 +2,8 @@
 
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal, NamedTuple
 
 import torch
@@ -14,7 +15,13 @@ from vit_vs_cnn.counter_random import derive_seed
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.inspection.attention_weights import Classes, Images, attention_gradients, attention_maps, has_attention
 from vit_vs_cnn.inspection.grad_cam import grad_cam, integrated_gradients
-from vit_vs_cnn.inspection.rollout import gradient_rollout_map, raw_attention_map, relevance_map, rollout_map
+from vit_vs_cnn.inspection.rollout import (
+    attention_rollout,
+    gradient_rollout_map,
+    raw_attention_map,
+    relevance_map,
+    rollout_map,
+)
 from vit_vs_cnn.models.input_wrappers import PermutedInput, find_center_crop, list_wrappers
 
 Maps = Float[Tensor, "batch map_rows map_cols"]
@@ -82,12 +89,32 @@ def list_methods(network: nn.Module | None = None) -> list[str]:
 
 
 def get_method(method: str | SaliencyMethod) -> SaliencyMethod:
-    """Method of a name. Raises InputError: an unknown name."""
+    """Method of a name. The name of rollout may have options: ``"rollout head_fusion=max discard_ratio=0.9"``.
+
+    Raises:
+        InputError: an unknown name or option.
+    """
     if isinstance(method, SaliencyMethod):
         return method
-    if method not in METHODS:
+    name, _, options = method.partition(" ")
+    if name not in METHODS:
         raise InputError(f'there is no method "{method}"; allowed: {", ".join(METHODS)}')
-    return METHODS[method]
+    return METHODS[name] if not options else _rollout_with_options(method)
+
+
+def _rollout_with_options(name: str) -> SaliencyMethod:
+    """Rollout with options of ``attention_rollout``, each as ``name=value``."""
+    method, *options = name.split()
+    types = {"head_fusion": str, "discard_ratio": float, "residual": float} if method == "rollout" else {}
+    try:
+        values = {key: types[key](value) for key, value in (option.split("=") for option in options)}
+    except (KeyError, ValueError) as error:
+        allowed = "head_fusion=mean|max|min, discard_ratio=NUMBER and residual=NUMBER"
+        raise InputError(f'method "{name}": only rollout has options, which are {allowed}') from error
+    attention_rollout([torch.ones(1, 1, 1, 1)], **values)  # checks the values
+    averages = values.get("head_fusion", "mean") == "mean"
+    compute = _of_attention(partial(rollout_map, **values), average_heads=averages)
+    return replace(METHODS["rollout"], name=name, compute=compute)
 
 
 def resize_maps(maps: Maps, size: tuple[int, int]) -> Float[Tensor, "batch rows cols"]:
@@ -138,9 +165,11 @@ def descending_ranks(
     return torch.empty_like(order).scatter(1, order, places)
 
 
-def _of_attention(function: Callable[..., Float[Tensor, "batch patches"]]) -> Callable[[SaliencyRequest], Maps]:
+def _of_attention(
+    function: Callable[..., Float[Tensor, "batch patches"]], *, average_heads: bool = True
+) -> Callable[[SaliencyRequest], Maps]:
     def compute(request: SaliencyRequest) -> Maps:
-        maps = attention_maps(request.network, request.images, average_heads=True, verify=request.verify)
+        maps = attention_maps(request.network, request.images, average_heads=average_heads, verify=request.verify)
         return maps.to_grid(function(maps.weights, query=maps.query, num_prefix_tokens=maps.num_prefix_tokens))
 
     return compute

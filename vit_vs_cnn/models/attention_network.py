@@ -6,8 +6,9 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from vit_vs_cnn.attention.arguments import Images, Size2d
+from vit_vs_cnn.attention.arguments import Images
 from vit_vs_cnn.attention.convolution import ConvolutionalAttention, network_to_attention
+from vit_vs_cnn.bounds import Size2d
 from vit_vs_cnn.models.features import list_layers
 
 

@@ -1,15 +1,21 @@
-"""Options of the Vision Transformer by name: positions, scores, windows, pools and initialization of attention."""
+"""Attention layers of the Vision Transformer, from options by name."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
 
 from torch import nn
 
-from vit_vs_cnn.attention.arguments import Size2d, check_choice
+from vit_vs_cnn.attention.arguments import check_choice
 from vit_vs_cnn.attention.gated import GatedAttention
 from vit_vs_cnn.attention.linear import LinearAttention
+from vit_vs_cnn.attention.multihead import MultiHeadAttention
+from vit_vs_cnn.attention.positions import RotaryPosition
+from vit_vs_cnn.attention.relative import QuadraticBias, RelativeBias
 from vit_vs_cnn.attention.scores import AdditiveScore, KernelScore, ScoredAttention
 from vit_vs_cnn.attention.windows.blocks import BlockWindow
 from vit_vs_cnn.attention.windows.sliding import SlidingWindow
+from vit_vs_cnn.bounds import Size2d
 
 POOLS = ("mean", "class", "sequence")
 POSITIONS = ("learned", "sincos", "relative", "quadratic", "rotary", "conditional", "none")
@@ -18,85 +24,134 @@ WINDOW_KINDS = ("sliding", "block")
 INITIALIZATIONS = ("default", "mimetic", "impulse")
 
 #: Window of all layers (None for global attention), or of each layer.
-WindowSize = int | Sequence[Size2d | None] | None
+WindowSize: TypeAlias = int | Sequence[Size2d | None] | None
 
 
-def make_inner_attention(
-    score: str, grid_size: tuple[int, int], num_prefix_tokens: int, num_heads: int, head_dim: int
-) -> nn.Module | None:
-    """Attention module for a score; None for the scaled dot product."""
-    match score:
-        case "dot_product":
-            return None
-        case "additive":
-            return ScoredAttention(AdditiveScore(head_dim, head_dim, head_dim))
-        case "gaussian":
-            return ScoredAttention(KernelScore("gaussian", head_dim**0.25, learn_bandwidth=True))
-        case "linear":
-            return LinearAttention()
-        case _:  # gated, as the score was checked
-            return GatedAttention(grid_size, num_heads, num_prefix_tokens)
+@dataclass(frozen=True, kw_only=True)
+class AttentionOptions:
+    """Options of the attention in all layers of a ``VisionTransformer``, whose docstring explains them.
 
-
-def make_windows(
-    window_size: WindowSize, grid_size: tuple[int, int], num_prefix_tokens: int, *, kind: str, boundary: str, depth: int
-) -> list[SlidingWindow | BlockWindow | None]:
-    """Window of each layer; None for a layer with global attention."""
-    check_choice("window_kind", kind, WINDOW_KINDS)
-    sizes = [window_size] * depth if window_size is None or isinstance(window_size, int) else list(window_size)
-    if len(sizes) != depth:
-        raise ValueError(f"window_size must be one number or one for each of {depth} layers, but has {len(sizes)}")
-    if kind == "block" and boundary == "zero":
-        raise ValueError('window_boundary="zero" needs window_kind="sliding", as the padding of blocks is masked')
-    # Built for every layer, so that an unknown boundary raises even where no layer has a window.
-    layers = [SlidingWindow(grid_size, 1 if size is None else size, boundary, num_prefix_tokens) for size in sizes]
-    if kind == "block":
-        layers = [
-            BlockWindow(grid_size, layer.window_size, index % 2 == 1, num_prefix_tokens)
-            for index, layer in enumerate(layers)
-        ]
-    return [None if size is None else layer for size, layer in zip(sizes, layers, strict=True)]
-
-
-def check_score(score: str, *, position: str, window_size: WindowSize, attention_dropout: float) -> None:
-    """Raise ValueError for options that scores other than the dot product do not support.
-
-    These are windows, attention dropout, and positions "relative" and "quadratic", which add to the scores.
+    Raises:
+        ValueError: an unknown option, or options that exclude each other.
     """
-    check_choice("score", score, SCORES)
-    if score == "dot_product":
-        return
-    if window_size is not None:
-        raise ValueError(
-            f'score="{score}" needs window_size=None, as its heads attend to all patches, but window_size={window_size}'
-        )
-    if position in ("relative", "quadratic"):
-        raise ValueError(
-            f'score="{score}" needs a position that does not add to the scores, but position="{position}" does; use '
-            'another position or score="dot_product"'
-        )
-    if attention_dropout:
-        raise ValueError(f'score="{score}" needs attention_dropout=0, but attention_dropout={attention_dropout}')
 
+    embed_dim: int
+    depth: int
+    num_heads: int
+    num_prefix_tokens: int
+    pool: str
+    position: str
+    qkv_bias: bool
+    qk_norm: bool
+    attention_dropout: float
+    window_size: WindowSize
+    window_kind: str
+    window_boundary: str
+    score: str
+    initialization: str
 
-def check_initialization(
-    initialization: str, *, score: str, qk_norm: bool, position: str, window_size: WindowSize, num_prefix_tokens: int
-) -> None:
-    """Raise ValueError for options that would undo the initialization."""
-    check_choice("initialization", initialization, INITIALIZATIONS)
-    if initialization == "default":
-        return
-    needs = {
-        'score="dot_product", whose queries and keys it sets': (score == "dot_product", f'score="{score}"'),
-        "qk_norm=False, as the norm undoes the product that it sets": (not qk_norm, "qk_norm=True"),
-    }
-    if initialization == "impulse":
-        has_position = position in ("learned", "sincos")
-        needs |= {
-            'position "learned" or "sincos", which it is fitted to': (has_position, f'position="{position}"'),
-            "window_size=None, as it is fitted to the whole grid": (window_size is None, f"window_size={window_size}"),
-            "no class token and no registers": (not num_prefix_tokens, f"there are {num_prefix_tokens}"),
+    def __post_init__(self) -> None:
+        check_choice("pool", self.pool, POOLS)
+        check_choice("position", self.position, POSITIONS)
+        self._check_score()
+        self._check_initialization()
+
+    def make_layers(self, grid_size: tuple[int, int]) -> list[MultiHeadAttention]:
+        """Attention of each layer, the first one first."""
+        layers, prefix, head_dim = range(self.depth), self.num_prefix_tokens, self.embed_dim // max(self.num_heads, 1)
+        # All layers share the module, as it has no parameters.
+        rotary_position = RotaryPosition(grid_size, head_dim, prefix) if self.position == "rotary" else None
+        relative = {"relative": RelativeBias, "quadratic": QuadraticBias}.get(self.position)
+        relative_positions = [relative(grid_size, self.num_heads, prefix) if relative else None for _ in layers]
+        windows = self._make_windows(grid_size)
+        inner_attentions = [self._make_inner_attention(layer, grid_size, head_dim) for layer in layers]
+        return [
+            MultiHeadAttention(
+                self.embed_dim,
+                self.num_heads,
+                bias=self.qkv_bias,
+                output_bias=True,
+                qk_norm=self.qk_norm,
+                dropout=self.attention_dropout,
+                rotary_position=rotary_position,
+                relative_position=relative_positions[layer],
+                window=windows[layer],
+                inner_attention=inner_attentions[layer],
+            )
+            for layer in layers
+        ]
+
+    def _make_inner_attention(self, layer: int, grid_size: tuple[int, int], head_dim: int) -> nn.Module | None:
+        """Attention module for the score; None for the scaled dot product."""
+        match self.score:
+            case "additive":
+                return ScoredAttention(AdditiveScore(head_dim, head_dim, head_dim))
+            case "gaussian":
+                return ScoredAttention(KernelScore("gaussian", head_dim**0.25, learn_bandwidth=True))
+            case "linear":
+                return LinearAttention()
+            case "gated" if self.pool != "class" or layer < self.depth - 1:
+                # Of a last layer only the class token is pooled, which has no position: a gate would be unused there.
+                return GatedAttention(grid_size, self.num_heads, self.num_prefix_tokens)
+        return None
+
+    def _make_windows(self, grid_size: tuple[int, int]) -> list[SlidingWindow | BlockWindow | None]:
+        """Window of each layer; None for a layer with global attention."""
+        check_choice("window_kind", self.window_kind, WINDOW_KINDS)
+        size, boundary, is_block = self.window_size, self.window_boundary, self.window_kind == "block"
+        sizes = [size] * self.depth if size is None or isinstance(size, int) else list(size)
+        if len(sizes) != self.depth:
+            raise ValueError(
+                f"window_size must be one number or one for each of {self.depth} layers, but has {len(sizes)}"
+            )
+        if is_block and boundary == "zero":
+            raise ValueError('window_boundary="zero" needs window_kind="sliding", as the padding of blocks is masked')
+        # Built for every layer, so that an unknown boundary raises even where no layer has a window.
+        prefix = self.num_prefix_tokens
+        layers = [SlidingWindow(grid_size, 1 if size is None else size, boundary, prefix) for size in sizes]
+        if is_block:
+            layers = [
+                BlockWindow(grid_size, layer.window_size, index % 2 == 1, prefix) for index, layer in enumerate(layers)
+            ]
+        return [None if size is None else layer for size, layer in zip(sizes, layers, strict=True)]
+
+    def _check_score(self) -> None:
+        """Scores other than the dot product take no window, no attention dropout, and no position that adds to them."""
+        check_choice("score", self.score, SCORES)
+        if self.score == "dot_product":
+            return
+        if self.window_size is not None:
+            raise ValueError(
+                f'score="{self.score}" needs window_size=None, as its heads attend to all patches, but '
+                f"window_size={self.window_size}"
+            )
+        if self.position in ("relative", "quadratic"):
+            raise ValueError(
+                f'score="{self.score}" needs a position that does not add to the scores, but '
+                f'position="{self.position}" does; use another position or score="dot_product"'
+            )
+        if self.attention_dropout:
+            raise ValueError(
+                f'score="{self.score}" needs attention_dropout=0, but attention_dropout={self.attention_dropout}'
+            )
+
+    def _check_initialization(self) -> None:
+        """An initialization takes no options that would undo it."""
+        check_choice("initialization", self.initialization, INITIALIZATIONS)
+        if self.initialization == "default":
+            return
+        is_dot_product, position, window = self.score == "dot_product", self.position, self.window_size
+        needs = {
+            'score="dot_product", whose queries and keys it sets': (is_dot_product, f'score="{self.score}"'),
+            "qk_norm=False, as the norm undoes the product that it sets": (not self.qk_norm, "qk_norm=True"),
         }
-    for need, (is_met, value) in needs.items():
-        if not is_met:
-            raise ValueError(f'initialization="{initialization}" needs {need}, but {value}')
+        if self.initialization == "impulse":
+            has_position, prefix = position in ("learned", "sincos"), self.num_prefix_tokens
+            needs |= {
+                'position "learned" or "sincos", which it is fitted to': (has_position, f'position="{position}"'),
+                "window_size=None, as it is fitted to the whole grid": (window is None, f"window_size={window}"),
+                "no class token and no registers": (not prefix, f"there are {prefix}"),
+            }
+        for need, (is_met, value) in needs.items():
+            if not is_met:
+                raise ValueError(f'initialization="{self.initialization}" needs {need}, but {value}')

@@ -9,7 +9,8 @@ from einops import rearrange
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
-from vit_vs_cnn.attention.arguments import Images, Logits, Size2d, as_rows_and_cols, check_choice
+from vit_vs_cnn.attention.arguments import Images, Logits, check_choice
+from vit_vs_cnn.bounds import Size2d, as_rows_and_cols
 from vit_vs_cnn.counter_random import counter_key, permutation
 from vit_vs_cnn.errors import InputError
 

@@ -5,7 +5,8 @@ from itertools import pairwise
 from einops import rearrange
 from torch import nn
 
-from vit_vs_cnn.attention.arguments import Images, Size2d, Tokens, as_rows_and_cols, check_choice
+from vit_vs_cnn.attention.arguments import Images, Tokens, check_choice
+from vit_vs_cnn.bounds import Size2d, as_rows_and_cols
 
 STEMS = ("patch", "conv", "conv_pool")
 #: Channels between the convolutions of the stem "conv_pool".

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from vit_vs_cnn.attention.arguments import Size2d, as_rows_and_cols
+from vit_vs_cnn.bounds import Size2d, as_rows_and_cols
 from vit_vs_cnn.errors import InputError, one_line
 from vit_vs_cnn.models import presets
 from vit_vs_cnn.models.attention_network import AttentionNetwork

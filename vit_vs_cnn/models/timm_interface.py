@@ -4,7 +4,7 @@ from typing import Any, cast
 
 from torch import nn
 
-from vit_vs_cnn.attention.arguments import as_rows_and_cols
+from vit_vs_cnn.bounds import as_rows_and_cols
 from vit_vs_cnn.models.features import make_head
 from vit_vs_cnn.models.presets import PRESETS
 from vit_vs_cnn.models.registry import create_model

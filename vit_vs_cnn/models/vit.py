@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from vit_vs_cnn.attention.arguments import Images, Logits, Size2d, Tokens, TokenWeights, check_choice, check_positive
+from vit_vs_cnn.attention.arguments import Images, Logits, Tokens, TokenWeights, check_positive
 from vit_vs_cnn.attention.gated import GatedAttention
 from vit_vs_cnn.attention.initialization import initialize_gated, initialize_impulse, initialize_mimetic
 from vit_vs_cnn.attention.multihead import NORM_EPS, MultiHeadAttention, xavier_uniform_
@@ -15,20 +15,11 @@ from vit_vs_cnn.attention.positions import (
     ConditionalPosition,
     GridLayer,
     LearnedPosition,
-    RotaryPosition,
     SinusoidalPosition,
     sincos_2d_encoding,
 )
-from vit_vs_cnn.attention.relative import QuadraticBias, RelativeBias
-from vit_vs_cnn.models.attention_options import (
-    POOLS,
-    POSITIONS,
-    WindowSize,
-    check_initialization,
-    check_score,
-    make_inner_attention,
-    make_windows,
-)
+from vit_vs_cnn.bounds import Size2d
+from vit_vs_cnn.models.attention_options import AttentionOptions, WindowSize
 from vit_vs_cnn.models.encoder import Encoder, SequencePool
 from vit_vs_cnn.models.patch_embedding import PatchEmbedding
 from vit_vs_cnn.models.timm_conversion import TIMM_POOLS, convert_from_timm
@@ -140,22 +131,27 @@ class VisionTransformer(TimmInterface):
     ) -> None:
         super().__init__()
         check_positive(in_channels=in_channels, num_classes=num_classes, embed_dim=embed_dim, depth=depth)
-        check_choice("pool", pool, POOLS)
-        check_choice("position", position, POSITIONS)
         if registers < 0:
             raise ValueError(f"registers must not be negative, but is {registers}")
         if pool == "class" and class_token is False:
             raise ValueError('pool="class" needs the class token, but class_token=False')
         has_class_token = pool == "class" if class_token is None else class_token
         self.num_prefix_tokens = int(has_class_token) + registers
-        check_score(score, position=position, window_size=window_size, attention_dropout=attention_dropout)
-        check_initialization(
-            initialization,
-            score=score,
-            qk_norm=qk_norm,
-            position=position,
-            window_size=window_size,
+        attention = AttentionOptions(
+            embed_dim=embed_dim,
+            depth=depth,
+            num_heads=num_heads,
             num_prefix_tokens=self.num_prefix_tokens,
+            pool=pool,
+            position=position,
+            qkv_bias=qkv_bias,
+            qk_norm=qk_norm,
+            attention_dropout=attention_dropout,
+            window_size=window_size,
+            window_kind=window_kind,
+            window_boundary=window_boundary,
+            score=score,
+            initialization=initialization,
         )
         self.pool = pool
         self.pool_names = (pool, *([TIMM_POOLS[pool]] if pool in TIMM_POOLS else []))
@@ -163,46 +159,19 @@ class VisionTransformer(TimmInterface):
         self.initialization = initialization
         self.num_classes = num_classes
         self.patch_embedding = PatchEmbedding(image_size, patch_size, in_channels, embed_dim, stem, bias=not pre_norm)
-        grid = (self.grid_size, self.num_prefix_tokens)
         self.class_token = nn.Parameter(torch.empty(embed_dim)) if has_class_token else None
         self.registers = nn.Parameter(torch.empty(registers, embed_dim)) if registers else None
         additive = {"learned": LearnedPosition, "sincos": SinusoidalPosition}.get(position)
         self.position = additive(self.grid_size, embed_dim, int(has_class_token)) if additive else None
         is_conditional = position == "conditional"
-        conditional_position = ConditionalPosition(grid[0], embed_dim, grid[1]) if is_conditional else None
-        head_dim = embed_dim // max(num_heads, 1)
-        # All layers share the module, as it has no parameters.
-        rotary_position = RotaryPosition(grid[0], head_dim, grid[1]) if position == "rotary" else None
-        relative = {"relative": RelativeBias, "quadratic": QuadraticBias}.get(position)
-        relative_positions = [relative(grid[0], num_heads, grid[1]) if relative else None for _ in range(depth)]
-        windows = make_windows(window_size, *grid, kind=window_kind, boundary=window_boundary, depth=depth)
-        # Of a last layer only the class token is pooled, which has no position: a gate would be unused there.
-        scores = [score] * depth
-        if pool == "class" and score == "gated":
-            scores[-1] = "dot_product"
-        inner_attentions = [make_inner_attention(name, *grid, num_heads, head_dim) for name in scores]
-        attentions = [
-            MultiHeadAttention(
-                embed_dim,
-                num_heads,
-                bias=qkv_bias,
-                output_bias=True,
-                qk_norm=qk_norm,
-                dropout=attention_dropout,
-                rotary_position=rotary_position,
-                relative_position=relative_positions[layer],
-                window=windows[layer],
-                inner_attention=inner_attentions[layer],
-            )
-            for layer in range(depth)
-        ]
+        conditional = ConditionalPosition(self.grid_size, embed_dim, self.num_prefix_tokens) if is_conditional else None
         self.encoder = Encoder(
-            attentions,
+            attention.make_layers(self.grid_size),
             mlp_ratio,
             dropout=dropout,
             drop_path=drop_path,
             layer_scale=layer_scale,
-            conditional_position=conditional_position,
+            conditional_position=conditional,
         )
         self.dropout = nn.Dropout(dropout) if dropout > 0.0 else None
         self.embedding_norm = nn.LayerNorm(embed_dim, eps=NORM_EPS) if pre_norm else None

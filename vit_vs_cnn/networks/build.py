@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from vit_vs_cnn.attention.arguments import as_rows_and_cols
+from vit_vs_cnn.bounds import as_rows_and_cols
 from vit_vs_cnn.config.trainer import as_list
 from vit_vs_cnn.config.user_code import make_object
 from vit_vs_cnn.errors import InputError, one_line

@@ -13,8 +13,8 @@ from urllib.request import getproxies
 
 from torch import Tensor, nn
 
-from vit_vs_cnn.attention.arguments import as_rows_and_cols
 from vit_vs_cnn.attention.positions import SinusoidalPosition
+from vit_vs_cnn.bounds import as_rows_and_cols
 from vit_vs_cnn.config.experiment import Experiment
 from vit_vs_cnn.config.schema import Weights
 from vit_vs_cnn.errors import InputError, one_line

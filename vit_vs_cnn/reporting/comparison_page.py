@@ -18,7 +18,7 @@ from vit_vs_cnn.comparison.corruptions import CORRUPTIONS, LEVELS
 from vit_vs_cnn.comparison.cost import PEAK_BATCH
 from vit_vs_cnn.comparison.differences import ABSENT
 from vit_vs_cnn.comparison.entries import TestedEntry
-from vit_vs_cnn.console import join_names
+from vit_vs_cnn.console import format_millions, join_names
 from vit_vs_cnn.files import write_text
 from vit_vs_cnn.networks.temperature import MIN_VALIDATION_IMAGES
 from vit_vs_cnn.reporting.figures.comparison import comparison_figures
@@ -27,7 +27,6 @@ from vit_vs_cnn.reporting.style import (
     ModelStyle,
     assign_styles,
     format_estimate,
-    format_millions,
     format_percent,
     format_points,
     format_value,

@@ -10,10 +10,11 @@ from vit_vs_cnn.analysis.analysis import Analysis
 from vit_vs_cnn.analysis.answer import conclusion_text
 from vit_vs_cnn.analysis.model_summaries import display_name
 from vit_vs_cnn.config.schema import ARCHITECTURE_SETTINGS
+from vit_vs_cnn.console import format_millions
 from vit_vs_cnn.experiments.recipe_care import describe_recipe_source
 from vit_vs_cnn.images.near_duplicates import NearDuplicates
 from vit_vs_cnn.mappings import flatten, group_by
-from vit_vs_cnn.reporting.style import format_millions, format_percent, format_points, format_value
+from vit_vs_cnn.reporting.style import format_percent, format_points, format_value
 from vit_vs_cnn.reporting.table import Cell, Table
 from vit_vs_cnn.runs.record import MAJORITY
 from vit_vs_cnn.runs.result import RunResult, RunState, StartKind, group_results, longest_results

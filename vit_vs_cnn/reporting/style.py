@@ -80,13 +80,6 @@ def format_estimate(estimate: Estimate) -> list[str]:
     return [value, f"{low} to {high}"]
 
 
-def format_millions(count: int | None) -> str:
-    """Count in millions or billions; "-" for None."""
-    if count is None:
-        return "-"
-    return f"{count / 1e9:.3g}G" if count >= 0.9995e9 else f"{count / 1e6:.3g}M"
-
-
 def format_value(value: Any) -> str:
     """Text of a setting or a measurement."""
     if value is None:

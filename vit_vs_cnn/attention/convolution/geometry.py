@@ -8,7 +8,8 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from vit_vs_cnn.attention.arguments import Images, Size2d, as_rows_and_cols
+from vit_vs_cnn.attention.arguments import Images
+from vit_vs_cnn.bounds import Size2d, as_rows_and_cols
 
 
 class ConvolutionAxis(NamedTuple):

@@ -8,7 +8,7 @@ from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from vit_vs_cnn.attention.arguments import Images, Size2d, check_choice
+from vit_vs_cnn.attention.arguments import Images, check_choice
 from vit_vs_cnn.attention.convolution.content import (
     ContentScores,
     content_attention,
@@ -18,6 +18,7 @@ from vit_vs_cnn.attention.convolution.content import (
 )
 from vit_vs_cnn.attention.convolution.geometry import make_geometry
 from vit_vs_cnn.attention.convolution.head_fit import HeadFit, fit_heads, position_scores
+from vit_vs_cnn.bounds import Size2d
 
 FORMS = ("window", "quadratic")
 #: Default sharpness by form. At 46 the largest weight of the quadratic form rounds to 1 in every dtype.

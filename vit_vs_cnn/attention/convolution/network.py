@@ -8,8 +8,8 @@ from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from vit_vs_cnn.attention.arguments import Size2d, as_rows_and_cols
 from vit_vs_cnn.attention.convolution.layer import ConvolutionalAttention
+from vit_vs_cnn.bounds import Size2d, as_rows_and_cols
 
 #: Random images on which a converted network is compared with the original.
 NUM_CHECK_IMAGES = 2

@@ -8,12 +8,13 @@ from einops import rearrange
 from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
 
-from vit_vs_cnn.attention.arguments import Heads, HeadValues, Size2d, TokenWeights, as_rows_and_cols
+from vit_vs_cnn.attention.arguments import Heads, HeadValues, TokenWeights
 from vit_vs_cnn.attention.functional import attend, attend_nonempty, scaled_dot_product_attention
 from vit_vs_cnn.attention.positions import GridLayer
 from vit_vs_cnn.attention.relative import RelativePosition, expand_offsets
 from vit_vs_cnn.attention.windows.neighbourhood import cache_tables, check_shapes
 from vit_vs_cnn.attention.windows.sliding import OffsetBias
+from vit_vs_cnn.bounds import Size2d, as_rows_and_cols
 
 
 class Blocks(NamedTuple):

@@ -10,7 +10,8 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from vit_vs_cnn.attention.arguments import Size2d, as_rows_and_cols, check_choice
+from vit_vs_cnn.attention.arguments import check_choice
+from vit_vs_cnn.bounds import Size2d, as_rows_and_cols
 
 BOUNDARIES = ("mask", "zero")
 

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from vit_vs_cnn.attention.arguments import Heads, HeadValues, Size2d, TokenWeights
+from vit_vs_cnn.attention.arguments import Heads, HeadValues, TokenWeights
 from vit_vs_cnn.attention.functional import attend, attend_nonempty, masked_softmax
 from vit_vs_cnn.attention.positions import GridLayer
 from vit_vs_cnn.attention.relative import RelativePosition, add_prefix_bias
@@ -20,6 +20,7 @@ from vit_vs_cnn.attention.windows.neighbourhood import (
     token_index,
 )
 from vit_vs_cnn.attention.windows.tiles import tiled_attention
+from vit_vs_cnn.bounds import Size2d
 
 #: Number of tokens up to which the masked product of all tokens with all is used. Measured on one thread, forward and
 #: with backward (results/speed/README.md, "Tables").

@@ -9,9 +9,10 @@ import torch
 from jaxtyping import Int64, UInt64
 from torch import Tensor
 
+from vit_vs_cnn.bounds import as_rows_and_cols
 from vit_vs_cnn.counter_random import balanced_labels, counter_key, split_keys, to_integers
 from vit_vs_cnn.data.images import LabelledImages
-from vit_vs_cnn.data.options import Split, SyntheticOptions, to_rows_and_cols
+from vit_vs_cnn.data.options import Split, SyntheticOptions
 from vit_vs_cnn.data.synthetic.scenes import (
     Keys,
     Purpose,
@@ -98,7 +99,7 @@ def render_objects(
         image_size: side in pixels, or (rows, cols); each 8 to 1024.
         shape_agreement, texture_agreement, difficulty: as in ``SyntheticOptions``.
     """
-    size, level = to_rows_and_cols(image_size), round(difficulty * 256)
+    size, level = as_rows_and_cols("image_size", image_size), round(difficulty * 256)
     numbers = np.arange(start, start + count, dtype=np.int64)
     keys = split_keys(counter_key(seed, _SPLITS.index(split)), numbers)[0]
     labels = balanced_labels(counter_key(seed, _SPLITS.index(split), 1), numbers, len(SHAPE_NAMES))
