@@ -101,7 +101,7 @@ def test_scores_have_intervals_and_caveats(inspected):
 
 def test_inspected_predictions_and_deletion_scores_equal_those_of_the_network(experiment):
     (run,) = open_networks([_run_folder(experiment, "vit-n120-s3")])
-    shown = select_images(run, ["5", "17", "2"])
+    shown = select_images([run], ["5", "17", "2"])[0]
     test = run.pool().test(run.run.seed).subset(torch.tensor([5, 17, 2]))
     assert torch.equal(shown.data.images, test.images)
     pixels = run.normalize(test.images)
@@ -201,8 +201,8 @@ def test_images_are_sent_to_the_device_of_the_network_and_sampled_by_the_seed_al
     meta = inspected_run(network.to("meta"), "resnet", tmp_path)
     assert images_for(meta, shown().data.images).device.type == "meta"
     one, other = (TrainedNetwork.open(_run_folder(experiment, name)) for name in ("vit-n120-s3", "resnet-n60-s3"))
-    sampled_ids = [select_images(trained, count=7).data.sample_ids for trained in (one, other)]
-    assert sampled_ids[0] == sampled_ids[1] != select_images(one, count=7, seed=1).data.sample_ids
+    sampled_ids = [select_images([trained], count=7)[0].data.sample_ids for trained in (one, other)]
+    assert sampled_ids[0] == sampled_ids[1] != select_images([one], count=7, seed=1)[0].data.sample_ids
 
 
 def test_image_files_have_the_class_of_their_folder_and_are_sampled_by_seed(experiment, tmp_path):
@@ -213,7 +213,7 @@ def test_image_files_have_the_class_of_their_folder_and_are_sampled_by_seed(expe
         Image.new("RGB", (50, 41), (200, 30, 90)).save(tmp_path / place / "photo.png")
     (tmp_path / "elsewhere" / "notes.jpg").write_text("no image")
     with pytest.warns(UserWarning, match=r"1 of 3 images could not be read, the first .*notes\.jpg: no image"):
-        shown = select_images(trained, [str(tmp_path / name), str(tmp_path / "elsewhere")])
+        shown = select_images([trained], [str(tmp_path / name), str(tmp_path / "elsewhere")])[0]
     assert [shown.label(0), shown.label(1)] == [name, None]
     assert (len(shown.data.labels), shown.data.images.shape) == (2, (2, 3, 32, 32))
     assert shown.data.images[1, :, 3, 4].tolist() == [200, 30, 90]
@@ -221,15 +221,15 @@ def test_image_files_have_the_class_of_their_folder_and_are_sampled_by_seed(expe
     (tmp_path / trained.class_names[2]).mkdir()
     link = tmp_path / trained.class_names[2] / "link.png"
     link.symlink_to(tmp_path / name / "photo.png")
-    assert select_images(trained, [str(link)]).label(0) == trained.class_names[2]
+    assert select_images([trained], [str(link)])[0].label(0) == trained.class_names[2]
     for number in range(9):
         Image.new("RGB", (20, 20)).save(tmp_path / name / f"{number}.png")
-    sampled = select_images(trained, [str(tmp_path / name)], count=5)
+    sampled = select_images([trained], [str(tmp_path / name)], count=5)[0]
     assert sampled.source == "chosen from the named files and folders by seed 0"
     names = sampled.data.sample_ids
     assert names == sorted(names) and len(names) == 5 and names != [f"{number}.png" for number in range(5)]
-    assert names == select_images(trained, [str(tmp_path / name)], count=5).data.sample_ids
-    assert names != select_images(trained, [str(tmp_path / name)], count=5, seed=1).data.sample_ids
+    assert names == select_images([trained], [str(tmp_path / name)], count=5)[0].data.sample_ids
+    assert names != select_images([trained], [str(tmp_path / name)], count=5, seed=1)[0].data.sample_ids
 
 
 def test_inspected_images_that_are_training_images_are_counted(experiment, tmp_path):
@@ -238,7 +238,7 @@ def test_inspected_images_that_are_training_images_are_counted(experiment, tmp_p
     for number, image in enumerate(pixels):
         Image.fromarray(image.permute(1, 2, 0).numpy()).save(tmp_path / f"{number}.png")
     for words, count in (([str(tmp_path)], 1), (["0", "1"], 0)):
-        found = inspect_networks([run], select_images(run, words), ["random"])
+        found = inspect_networks([run], select_images([run], words), ["random"])
         assert found.lines[1].count("2 of the 3 images are from its training set; ") == count
 
 

@@ -486,16 +486,16 @@ def inspect(
         if output is not None:
             _create_output(Path(output))
         report_progress("opening")
-        first, *others = inspection_module.open_networks(folders, trust=trust)
+        networks = inspection_module.open_networks(folders, trust=trust)
         report_progress("reading images")
-        chosen = inspection_module.select_images(first, words, count=count, others=others, **options)
+        chosen = inspection_module.select_images(networks, words, count=count, **options)
         inspection = inspection_module.inspect_networks(
-            [first, *others], chosen, _as_tuple(methods), class_name, report_progress
+            networks, chosen, _as_tuple(methods), class_name, report_progress
         )
         if score:
             scored = {"count": score_images, "report_progress": report_progress, **options}
             inspection = inspection_module.score_networks(inspection, _as_tuple(methods), **scored)
-        folder = inspection_module.default_folder(folders[0], first) if output is None else Path(output)
+        folder = inspection_module.default_folder(folders[0], networks[0]) if output is None else Path(output)
         written = write_inspection_page(inspection, folder, report_progress=report_progress)
     return dataclasses.replace(inspection, written=tuple(written))
 

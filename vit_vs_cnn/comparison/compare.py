@@ -220,10 +220,10 @@ def compare_entries(
     if Part.CALIBRATION in parts:
         calibration = {entry.name: _calibration(entry, report_progress) for entry in scored}
     if Part.CORRUPTIONS in parts:
-        images = spread_subset(test, count or (64 if quick else 2000))
-        corruptions = compare_corruptions(groups, images, seed, report_progress)
+        corruptions = compare_corruptions(groups, count or (64 if quick else 2000), seed, report_progress)
     if Part.SIMILARITY in parts:
-        images, first = spread_subset(test, 128 if quick else 1024), {name: m[0] for name, m in groups.items()}
+        first = {name: members[0] for name, members in groups.items()}
+        images = {name: spread_subset(entry.test, 128 if quick else 1024) for name, entry in first.items()}
         similarity, similarity_images = compare_similarity(
             first, images, report_progress=lambda text: report_progress(f"similarity: {text}")
         )
@@ -335,27 +335,34 @@ def spread_subset(test: LabelledImages, count: int) -> LabelledImages:
 
 def compare_corruptions(
     groups: Mapping[str, Sequence[ComparisonEntry]],
-    test: LabelledImages,
+    count: int,
     seed: int = 0,
     report_progress: Callable[[str], None] = lambda text: None,
 ) -> CorruptionAccuracy:
-    """Test every network on corrupted copies of test images. The test-set log of each network gets an entry."""
+    """Test every network on corrupted copies of ``count`` test images, in the size in which it gets them.
+
+    The test-set log of each network gets an entry.
+    """
+    tests = {name: spread_subset(members[0].test, count) for name, members in groups.items()}
+    test = next(iter(tests.values()))
 
     def is_correct(members: Sequence[ComparisonEntry], images: LabelledImages) -> Bool[np.ndarray, "networks images"]:
         tested = [predict(e.trained.network, images, e.trained.normalize, what=e.trained.name) for e in members]
         return np.stack([predictions.correct.numpy() for predictions in tested])
 
     report_progress("corruptions: clean images")
-    clean = {name: float(is_correct(members, test).mean()) for name, members in groups.items()}
+    clean = {name: float(is_correct(members, tests[name]).mean()) for name, members in groups.items()}
     accuracy: dict[str, dict[str, list[float]]] = {name: {} for name in groups}
     by_image = {name: np.zeros((len(members), len(test))) for name, members in groups.items()}
     for number, corruption in enumerate(CORRUPTIONS, start=1):
         report_progress(f"corruptions: {corruption} ({number}/{len(CORRUPTIONS)})")
         for level in LEVELS:
-            pixels = corrupt(test.images, corruption, level, seed=seed)
-            corrupted = LabelledImages(pixels, test.labels, test.class_names)
+            corrupted: dict[tuple[int, int, int], LabelledImages] = {}
             for name, members in groups.items():
-                correct = is_correct(members, corrupted)
+                if (shape := tests[name].image_shape) not in corrupted:
+                    pixels = corrupt(tests[name].images, corruption, level, seed=seed)
+                    corrupted[shape] = LabelledImages(pixels, test.labels, test.class_names)
+                correct = is_correct(members, corrupted[shape])
                 accuracy[name].setdefault(corruption, []).append(float(correct.mean()))
                 by_image[name] += correct / (len(CORRUPTIONS) * len(LEVELS))
     mean = {

@@ -46,7 +46,7 @@ def measure_cost(
     batch_rounds: int = 5,
     report_progress: Callable[[str], None] = lambda _: None,
 ) -> pandas.DataFrame:
-    """Measure networks for images of one shape in turns, on their device.
+    """Measure networks in turns, each with images of its own shape, on their device.
 
     Arguments:
         batch_sizes: for the throughput, in rising order, until one takes too long or memory runs out.
@@ -59,13 +59,16 @@ def measure_cost(
         - ``throughput``: images per second by batch size, median of the rounds; ``best_batch``: batch size of the most;
         - ``peak_bytes``: memory of one pass over ``PEAK_BATCH`` images on a GPU, weights excluded; None on a CPU.
     """
-    shape = next(iter(trained.values())).image_shape
     networks = {name: model.network for name, model in trained.items()}
     device = str(next(next(iter(networks.values())).parameters()).device)
 
     def tasks(batch: int) -> dict[str, Callable[[], Any]]:
-        images = torch.randn(batch, *shape, generator=torch.Generator().manual_seed(0)).to(device)
-        return {name: (lambda network=network: network(images)) for name, network in networks.items()}
+        shapes, generator = {model.image_shape for model in trained.values()}, torch.Generator()
+        images = {s: torch.randn(batch, *s, generator=generator.manual_seed(0)).to(device) for s in shapes}
+        return {
+            name: (lambda network=networks[name], shape=model.image_shape: network(images[shape]))
+            for name, model in trained.items()
+        }
 
     throughput: dict[str, dict[int, float]] = {name: {} for name in networks}
     with torch.inference_mode():
@@ -85,12 +88,12 @@ def measure_cost(
     for name, model in trained.items():
         rows[name] = {
             "parameters": count_parameters(model.network),
-            "macs": count_macs(model.network, shape),
+            "macs": count_macs(model.network, model.image_shape),
             "latency_p50": float(np.quantile(single[name], 0.5)),
             "latency_p95": float(np.quantile(single[name], 0.95)),
             "throughput": throughput[name],
             "best_batch": max(throughput[name], key=throughput[name].__getitem__),
-            "peak_bytes": peak_bytes(model.network, torch.zeros(PEAK_BATCH, *shape, device=device)),
+            "peak_bytes": peak_bytes(model.network, torch.zeros(PEAK_BATCH, *model.image_shape, device=device)),
             "device": device,
         }
     return pandas.DataFrame(rows).T

@@ -188,6 +188,7 @@ def load_entries(
         network = TrainedNetwork.open(path, classes_from=first)
         network = replace(network, name=label or network.name)
         _check_classes(network, test, path, first.path)
+        _check_shape(network, test, path)
         if network.name in groups:
             raise InputError(f"{path}: {network.name} is the name of another row; give it another (LABEL={path})")
         groups.add(network.name)
@@ -246,11 +247,11 @@ class _TestImages:
         self._summarize_log = functools.cache(summarize_log)
 
     def pool(self, trained: TrainedNetwork) -> ExperimentData:
-        data = trained.run.experiment.to_dict()["data"]
-        key = hash_settings({"data": data, "fingerprint": trained.run.fingerprint})
+        run, data = trained.run, trained.run.experiment.to_dict()["data"]
+        key = hash_settings({"data": data, "fingerprint": run.fingerprint})
         if key not in self._pools:
             self._pools[key] = trained.pool(self._root)
-        return self._pools[key]
+        return self._pools[key].at(run.view)
 
     def log(self, trained: TrainedNetwork) -> TestSetLog:
         """The log in the folder of the run's experiment; of a file elsewhere, the log in its own folder."""
@@ -285,21 +286,26 @@ def _check_test_images(runs: dict[str, TrainedNetwork], data: _TestImages, open_
     pool = data.pool(first)
     test = pool.test(first.run.seed)
     for path, trained in runs.items():
-        _check_classes(trained, test, path, first.path)
-        check_logits(trained.network, trained.image_shape, num_classes=test.num_classes, location=path)
         images = data.pool(trained)
+        _check_classes(trained, test, path, first.path)
+        _check_shape(trained, images.test(trained.run.seed), path)
+        check_logits(trained.network, trained.image_shape, num_classes=test.num_classes, location=path)
         if images.test_set(first.run.seed) != pool.test_set(first.run.seed):
             raise InputError(f"{first.path} and {trained.path} belong to different test images and cannot be compared")
     return first
 
 
 def _check_classes(trained: TrainedNetwork, test: LabelledImages, path: str, first: Path) -> None:
-    """Raises InputError: classes or image shape differ from the test images of the first network."""
+    """Raises InputError: classes differ from those of the test images of the first network."""
     if trained.class_names != test.class_names:
         both = [*itertools.zip_longest(trained.class_names, test.class_names)]
         start = next(number for number, (ours, theirs) in enumerate(both) if ours != theirs)
         texts = [_describe_classes(names, start) for names in (trained.class_names, test.class_names)]
         raise InputError(f"{path} has {texts[0]}, and {first} has {texts[1]}: they cannot be compared")
+
+
+def _check_shape(trained: TrainedNetwork, test: LabelledImages, path: str) -> None:
+    """Raises InputError: the network takes images of another shape than its test images have."""
     if trained.image_shape != test.image_shape:
         raise InputError(f"{path} takes images of shape {trained.image_shape}, not {test.image_shape}")
 

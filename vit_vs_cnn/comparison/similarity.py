@@ -76,7 +76,7 @@ class MinibatchCka:
 
 def compare_similarity(
     entries: Mapping[str, ComparisonEntry],
-    test: LabelledImages,
+    tests: Mapping[str, LabelledImages],
     *,
     report_progress: Callable[[str], None] = lambda _: None,
 ) -> tuple[dict[tuple[str, str], pandas.DataFrame], int]:
@@ -84,22 +84,23 @@ def compare_similarity(
 
     Arguments:
         entries: one of each group. A network without layers is left out.
+        tests: the images as the network of each group gets them.
 
     Returns:
         for every two groups, or twice the same, a table of CKA with the layers of both; and the number of images.
     """
-    layers = {name: names for name, entry in entries.items() if (names := _layers_with_features(entry, test))}
+    layers = {name: names for name, entry in entries.items() if (names := _layers_with_features(entry, tests[name]))}
     networks = {name: entries[name].trained for name in layers}
     sums = {pair: MinibatchCka() for pair in itertools.combinations_with_replacement(networks, 2)}
-    batches = test.images.split(BATCH_SIZE)
+    batches = torch.arange(len(next(iter(tests.values())))).split(BATCH_SIZE)
     if len(batches) > 1 and len(batches[-1]) < MIN_CKA_BATCH:
         batches = batches[:-1]
-    for number, images in enumerate(batches, start=1):
+    for number, places in enumerate(batches, start=1):
         report_progress(f"features, batch {number}/{len(batches)}")
         grams = {}
         for name, network in networks.items():
-            device = next(network.network.parameters()).device
-            features = compute_features(network.network, network.normalize(images.to(device)), layers[name])
+            images = tests[name].take(places).to(next(network.network.parameters()).device)
+            features = compute_features(network.network, network.normalize(images), layers[name])
             grams[name] = torch.stack([gram_matrix(layer).cpu() for layer in features.values()])
         for (a, b), cka in sums.items():
             cka.update(grams[a], grams[b])
@@ -115,7 +116,7 @@ def _layers_with_features(entry: ComparisonEntry, test: LabelledImages) -> list[
     trained = entry.trained
     device = next(trained.network.parameters()).device
     names = layer_names(trained.network)
-    return list(compute_features(trained.network, trained.normalize(test.images[:2].to(device)), names))
+    return list(compute_features(trained.network, trained.normalize(test.take(torch.arange(2)).to(device)), names))
 
 
 def layer_names(network: nn.Module, prefix: str = "") -> list[str]:

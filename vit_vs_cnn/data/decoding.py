@@ -45,7 +45,7 @@ class UnreadableImage(InputError):
 
 
 def decode_image(
-    path: Path, image_size: int | tuple[int, int] | None, resize: Resize = "crop"
+    path: Path, image_size: int | tuple[int, int] | None, resize: Resize = "crop", interpolation: str = "bicubic"
 ) -> UInt8[np.ndarray, "3 rows cols"]:
     """The image in a file, upright, on white where it is transparent, at ``image_size``.
 
@@ -53,6 +53,7 @@ def decode_image(
         path: a file in one of ``FORMATS``; of an animation the first frame is used.
         image_size: pixels of a square, or (rows, cols); None for the size of the image.
         resize: as in ``ImageOptions``.
+        interpolation: "bilinear", "bicubic" or "nearest".
 
     Raises:
         UnreadableImage: a file that is missing, forbidden, no regular file, empty, damaged, no image, or larger than
@@ -66,7 +67,7 @@ def decode_image(
                 rows, cols = as_rows_and_cols("image_size", image_size)
                 size = (2 * rows, 2 * cols) if _is_rotated(file) else (2 * cols, 2 * rows)
                 file.draft(None, size)  # JPEG: decode no more than is needed
-            return resize_image(file, image_size, resize)
+            return resize_image(file, image_size, resize, interpolation)
     except UnreadableImage:
         raise
     except InputError as error:
@@ -75,7 +76,12 @@ def decode_image(
         raise UnreadableImage(path, *_kind_and_reason(path, error)) from None
 
 
-def to_pixels(image: Any, image_size: int | tuple[int, int] | None = None, resize: Resize = "crop") -> ChannelsFirst:
+def to_pixels(
+    image: Any,
+    image_size: int | tuple[int, int] | None = None,
+    resize: Resize = "crop",
+    interpolation: str = "bicubic",
+) -> ChannelsFirst:
     """A file, a Pillow image, an array or a tensor as bytes, at ``image_size`` if that is given.
 
     Files and Pillow images become RGB. Arrays and tensors keep their one or three channels.
@@ -84,12 +90,12 @@ def to_pixels(image: Any, image_size: int | tuple[int, int] | None = None, resiz
         InputError: no image, one that cannot be read, or other values than bytes and bytes divided by 255.
     """
     if isinstance(image, str | Path):
-        return decode_image(Path(image), image_size, resize)
+        return decode_image(Path(image), image_size, resize, interpolation)
     if isinstance(image, Image.Image):
         try:
             copy = image.copy()  # it is turned upright in place
             copy.format = image.format
-            return resize_image(copy, image_size, resize)
+            return resize_image(copy, image_size, resize, interpolation)
         except InputError:
             raise
         except Exception as error:  # readers fail in many ways on damaged files, with SyntaxError among them
@@ -99,7 +105,7 @@ def to_pixels(image: Any, image_size: int | tuple[int, int] | None = None, resiz
     pixels = channels_first(image)
     if image_size is None or pixels.shape[1:] == as_rows_and_cols("image_size", image_size):
         return pixels
-    return resize_image(array_to_image(pixels), image_size, resize)[: len(pixels)]
+    return resize_image(array_to_image(pixels), image_size, resize, interpolation)[: len(pixels)]
 
 
 def channels_first(image: np.ndarray | Tensor, channels: Collection[int] = (1, 3)) -> ChannelsFirst:
@@ -131,7 +137,10 @@ def channels_first(image: np.ndarray | Tensor, channels: Collection[int] = (1, 3
 
 
 def resize_image(
-    image: Image.Image, image_size: int | tuple[int, int] | None, resize: Resize = "crop"
+    image: Image.Image,
+    image_size: int | tuple[int, int] | None,
+    resize: Resize = "crop",
+    interpolation: str = "bicubic",
 ) -> UInt8[np.ndarray, "3 rows cols"]:
     """An opened image as ``decode_image`` returns it. The image is turned upright in place.
 
@@ -148,8 +157,9 @@ def resize_image(
         above = rgb.convert("RGBA")
         rgb = Image.alpha_composite(Image.new("RGBA", above.size, "white"), above)
     rgb = rgb.convert("RGB")
-    sized = rgb if image_size is None else _resized(rgb, as_rows_and_cols("image_size", image_size), resize)
-    return np.array(np.asarray(sized).transpose(2, 0, 1), order="C")
+    if image_size is not None:
+        rgb = _resized(rgb, as_rows_and_cols("image_size", image_size), resize, interpolation)
+    return np.array(np.asarray(rgb).transpose(2, 0, 1), order="C")
 
 
 def array_to_image(pixels: UInt8[np.ndarray, "channels rows cols"]) -> Image.Image:
@@ -240,7 +250,7 @@ def _eight_bit(image: Image.Image) -> Image.Image:
     return grey if color is None else Image.merge("LA", (grey, Image.fromarray(np.uint8(255) * (values != color))))
 
 
-def _resized(image: Image.Image, grid_size: tuple[int, int], resize: str) -> Image.Image:
+def _resized(image: Image.Image, grid_size: tuple[int, int], resize: str, interpolation: str) -> Image.Image:
     (width, height), (rows, cols), box = image.size, grid_size, None
     scale = min(cols / width, rows / height)
     inner = (max(1, round(scale * width)), max(1, round(scale * height))) if resize == "pad" else (cols, rows)
@@ -249,7 +259,8 @@ def _resized(image: Image.Image, grid_size: tuple[int, int], resize: str) -> Ima
         inner_width, inner_height = (width, width * rows / cols) if is_tall else (height * cols / rows, height)
         left, top = (width - inner_width) / 2, (height - inner_height) / 2
         box = (left, top, left + inner_width, top + inner_height)
-    scaled = image.resize(inner, Image.Resampling.BICUBIC, box=box, reducing_gap=REDUCING_GAP)
+    gap = None if interpolation == "nearest" else REDUCING_GAP
+    scaled = image.resize(inner, Image.Resampling[interpolation.upper()], box=box, reducing_gap=gap)
     if inner == (cols, rows):
         return scaled
     padded = Image.new("RGB", (cols, rows))
@@ -269,7 +280,9 @@ class InputImage:
     name: str
     content: Path | Image.Image | Tensor
 
-    def decode(self, shape: tuple[int, int, int], resize: Resize) -> UInt8[Tensor, "channels rows cols"]:
+    def decode(
+        self, shape: tuple[int, int, int], resize: Resize, interpolation: str = "bicubic"
+    ) -> UInt8[Tensor, "channels rows cols"]:
         """The bytes at ``shape``. Bytes of another shape are resized as files are, to RGB or its luminance.
 
         Raises:
@@ -284,7 +297,7 @@ class InputImage:
                 "another shape, get 1 or 3 channels"
             )
         try:
-            pixels = to_pixels(content, (rows, cols), resize)
+            pixels = to_pixels(content, (rows, cols), resize, interpolation)
         except UnreadableImage:
             raise
         except InputError as error:
@@ -296,14 +309,14 @@ class InputImage:
 
 
 def decode_batches(
-    images: Iterable[InputImage], shape: tuple[int, int, int], resize: Resize
+    images: Iterable[InputImage], shape: tuple[int, int, int], resize: Resize, interpolation: str = "bicubic"
 ) -> Iterator[list[tuple[InputImage, UInt8[Tensor, "channels rows cols"] | str]]]:
     """Batches of images with their bytes, in order, or with the reason if an image cannot be read."""
     size = max(1, min(MAX_BATCH_IMAGES, MAX_BATCH_PIXELS // (shape[1] * shape[2])))
 
     def read(image: InputImage) -> Tensor | str:
         try:
-            return image.decode(shape, resize)
+            return image.decode(shape, resize, interpolation)
         except InputError as error:
             return error.reason if isinstance(error, UnreadableImage) else str(error)
 

@@ -37,7 +37,7 @@ from vit_vs_cnn.data.listing import (
     problems_error,
     summarize_problems,
 )
-from vit_vs_cnn.data.options import FolderOptions, TableOptions
+from vit_vs_cnn.data.options import FolderOptions, ImageView, Resize, TableOptions
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.files import atomic_write, file_state, write_text
 
@@ -53,6 +53,7 @@ class CachedImages:
     Arguments:
         list_images: returns the listing of all images.
         read: returns the listing of the images that can be read, and their pixels.
+        stored: the same images at the size of the experiment, whose pixels identify them; None if these do.
     """
 
     def __init__(
@@ -62,7 +63,10 @@ class CachedImages:
         read: Callable[[ImageListing], tuple[ImageListing, Pixels]],
         root: Path | None = None,
         options: FolderOptions | TableOptions | None = None,
+        *,
+        stored: "CachedImages | None" = None,
     ) -> None:
+        self.stored = stored
         self.kind = kind
         self.root = root
         self.options = options
@@ -106,7 +110,27 @@ class CachedImages:
         labels = torch.tensor(listing.labels[rows], dtype=torch.int64)
         groups = None if listing.groups is None else listing.groups[rows]
         images = torch.from_numpy(pixels[rows])
-        return LabelledImages(images, labels, listing.class_names, listing.names[rows], groups=groups)
+        stored = None if self.stored is None else self.stored.split(name)
+        return LabelledImages(images, labels, listing.class_names, listing.names[rows], groups=groups, stored=stored)
+
+    def resized(self, view: ImageView) -> "CachedImages":
+        """The same images in the view of a network; images that are not of files stay as they are.
+
+        Raises:
+            InputError: a file that could be decoded before, and cannot now.
+        """
+        root, options = self.root, self.options
+        if root is None or options is None:
+            return self
+        sized = replace(options, image_size=view.image_size)
+
+        def read(listing: ImageListing) -> tuple[ImageListing, Pixels]:
+            readable, pixels = _load_files(listing, root, sized, view.interpolation)
+            if lost := [name for name in listing.names if name not in {*readable.names}]:
+                raise InputError(f"{root}: {lost[0]} could be decoded before, and cannot now; start the command again")
+            return readable, pixels
+
+        return CachedImages(self.kind, lambda: replace(self.listing, problems=[]), read, root, sized, stored=self)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -245,11 +269,12 @@ def _checksum(text: str, pixels: Pixels) -> int:
 
 
 def _load_files(
-    listing: ImageListing, path: Path, options: FolderOptions | TableOptions
+    listing: ImageListing, path: Path, options: FolderOptions | TableOptions, interpolation: str = "bicubic"
 ) -> tuple[ImageListing, Pixels]:
     """The decoded images from the cache, into which they are decoded first."""
     root, folder = path if path.is_dir() else path.parent, default_cache_folder(options.cache)
-    place = _digest([CACHE_FORMAT, PIL.__version__, str(path.resolve()), repr(replace(options, cache=None))])
+    settings = repr(replace(options, cache=None))
+    place = _digest([CACHE_FORMAT, PIL.__version__, str(path.resolve()), settings, interpolation])
     rows = [listing.class_names, listing.names, listing.splits, listing.labels, listing.groups, listing.folds]
     stem = folder / f"{place}-{_digest([*rows, [_state(root / name) for name in listing.names]])}"
     with contextlib.suppress(Exception):  # missing, or damaged in any way
@@ -258,7 +283,7 @@ def _load_files(
     shape = (len(listing.names), 3, *as_rows_and_cols("image_size", options.image_size))
     try:
         with create_image_file(stem.with_suffix(".npy"), shape) as pixels:
-            readable = _decode_files(root, listing, options, pixels)
+            readable = _decode_files(root, listing, pixels, options.resize, interpolation)
             write_listing(stem, readable, pixels[: len(readable.names)])
         for old in folder.glob(f"{place}-*"):
             if old.stem != stem.name and old.suffix != ".partial":
@@ -288,14 +313,16 @@ def _digest(parts: list[Any]) -> str:
 
 
 def _decode_files(
-    root: Path, listing: ImageListing, options: FolderOptions | TableOptions, pixels: Pixels
+    root: Path, listing: ImageListing, pixels: Pixels, resize: Resize, interpolation: str
 ) -> ImageListing:
     """Decode files in threads into the first rows of ``pixels``. Returns the listing of the files that can be read."""
+
+    rows, cols = pixels.shape[2:]
 
     def decode(row: int) -> FileProblem | None:
         name = listing.names[row]
         try:
-            pixels[row] = decode_image(root / name, options.image_size, options.resize)
+            pixels[row] = decode_image(root / name, (rows, cols), resize, interpolation)
         except UnreadableImage as error:
             return FileProblem(error.kind, name, error.reason)
         return None
@@ -303,11 +330,11 @@ def _decode_files(
     # Pillow warns about odd but readable files.
     with warnings.catch_warnings(action="ignore"), ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as pool:
         results = [*track_writing(pixels, pool.map(decode, range(len(listing.names))), "Decoding images")]
-    rows = [row for row, problem in enumerate(results) if problem is None]
-    if len(rows) < len(results):
-        for target, row in enumerate(rows):  # in order, so no row is overwritten before it is moved
+    whole = [row for row, problem in enumerate(results) if problem is None]
+    if len(whole) < len(results):
+        for target, row in enumerate(whole):  # in order, so no row is overwritten before it is moved
             pixels[target] = pixels[row]
-    readable = listing.select(rows)
+    readable = listing.select(whole)
     problems = [problem for problem in results if problem is not None]
     names = {problem.name for problem in listing.small_classes()}
     small = readable.small_classes("readable ", splits={*listing.splits})

@@ -33,6 +33,7 @@ class LabelledImages:
         sample_ids: name of each image, equal in all runs (a path, or a number in the source). Default: its index.
         masks: pixels of the object, ``(count, rows, cols)``, where the source knows them.
         groups: group of each image (a patient, a camera) that must not be split.
+        stored: the same images at the size of the experiment, whose pixels identify them; None if these do.
 
     Raises:
         InputError: other types or shapes, a label without a class, or values for another number of images.
@@ -49,6 +50,7 @@ class LabelledImages:
     sample_ids: Sequence[str] = ()
     masks: Bool[Tensor, "count rows cols"] | None = None
     groups: Sequence[str] | None = None
+    stored: "LabelledImages | None" = None
 
     def __post_init__(self) -> None:
         if self.images.ndim != 4 or self.images.dtype != torch.uint8:
@@ -65,6 +67,7 @@ class LabelledImages:
         if not len(self.sample_ids):
             vars(self)["sample_ids"] = [str(number) for number in range(count)]  # the dataclass is frozen
         lengths = {"labels": self.labels, "sample_ids": self.sample_ids, "masks": self.masks, "groups": self.groups}
+        lengths["stored"] = self.stored
         for name, values in lengths.items():
             if values is not None and len(values) != count:
                 raise InputError(f"{name}: {len(values):,} for {count:,} images; each image needs one")
@@ -111,13 +114,16 @@ class LabelledImages:
         masks = None if self.masks is None else self.masks[indices]
         groups = None if self.groups is None else [self.groups[i] for i in positions]
         names = [str(self.sample_ids[i]) for i in positions]
-        subset = LazySubset((self,), indices, self.labels[indices], self.class_names, names, masks, groups)
+        stored = None if self.stored is None else self.stored.subset(indices)
+        subset = LazySubset((self,), indices, self.labels[indices], self.class_names, names, masks, groups, stored)
         if subset.is_large:
             return subset
-        return LabelledImages(subset.images, subset.labels, self.class_names, names, masks, groups)
+        return LabelledImages(subset.images, subset.labels, self.class_names, names, masks, groups, stored)
 
     def fingerprint(self) -> str:
-        """SHA-256 (first 16 hex digits) of shape, pixels, labels and class names."""
+        """SHA-256 (first 16 hex digits) of shape, pixels, labels and class names, of ``stored`` if that is given."""
+        if self.stored is not None:
+            return self.stored.fingerprint()
         shape = (len(self), *self.image_shape)
         digest = hashlib.sha256(repr((shape, self.class_names)).encode())
         for pixels in self.batches():
@@ -126,7 +132,12 @@ class LabelledImages:
         return digest.hexdigest()[:16]
 
     def hashes(self) -> UInt64[np.ndarray, "count"]:
-        """BLAKE2b (8 bytes) of the pixels of each image. 100,000 images of CIFAR take a second."""
+        """BLAKE2b (8 bytes) of the pixels of each image, of ``stored`` if that is given.
+
+        100,000 images of CIFAR take a second.
+        """
+        if self.stored is not None:
+            return self.stored.hashes()
         batches = (batch.contiguous().numpy() for batch in self.batches())
         digests = b"".join(hashlib.blake2b(image.data, digest_size=8).digest() for batch in batches for image in batch)
         return np.frombuffer(digests, dtype="<u8").astype(np.uint64)
@@ -139,7 +150,7 @@ class LazySubset(LabelledImages):
     indices: Int64[Tensor, "count"]
 
     def __init__(self, parents: tuple[LabelledImages, ...], indices: Int64[Tensor, "count"], *fields: Any) -> None:
-        names = ("labels", "class_names", "sample_ids", "masks", "groups")
+        names = ("labels", "class_names", "sample_ids", "masks", "groups", "stored")
         vars(self).update(zip(names, fields, strict=True), parents=parents, indices=indices)  # the base is frozen
 
     @property
@@ -170,7 +181,8 @@ def concatenate(first: LabelledImages, second: LabelledImages) -> LabelledImages
     masks = None if first.masks is None or second.masks is None else torch.cat([first.masks, second.masks])
     groups = None if first.groups is None or second.groups is None else [*first.groups, *second.groups]
     labels, names = torch.cat([first.labels, second.labels]), [*first.sample_ids, *second.sample_ids]
-    fields = labels, first.class_names, names, masks, groups
+    stored = None if first.stored is None or second.stored is None else concatenate(first.stored, second.stored)
+    fields = labels, first.class_names, names, masks, groups, stored
     if first.is_large or second.is_large:
         return LazySubset((first, second), torch.arange(len(labels)), *fields)
     return LabelledImages(torch.cat([first.images, second.images]), *fields)

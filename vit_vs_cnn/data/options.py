@@ -156,6 +156,23 @@ class CifarOptions:
 
 
 @dataclass(frozen=True)
+class ImageView:
+    """Size and interpolation at which a network gets the images of files.
+
+    Args:
+        image_size: (rows, cols) in pixels.
+    """
+
+    image_size: tuple[int, int]
+    interpolation: Literal["bilinear", "bicubic", "nearest"] = "bicubic"
+
+    def __post_init__(self) -> None:
+        rows, cols = self.image_size
+        bounds = Bounds(at_least=1, at_most=2048, is_whole=True)
+        check_numbers({"rows": rows, "cols": cols}, BOUNDS_MESSAGE, rows=bounds, cols=bounds)
+
+
+@dataclass(frozen=True)
 class ImageOptions:
     """Options of all images that are not made or published for this purpose.
 

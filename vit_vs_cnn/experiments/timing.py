@@ -20,8 +20,10 @@ from vit_vs_cnn.devices import bfloat16_units, synchronize
 from vit_vs_cnn.errors import InputError, one_line
 from vit_vs_cnn.images.experiment_data import ExperimentData
 from vit_vs_cnn.networks.preparation import prepare_network
+from vit_vs_cnn.networks.pretrained import weights_identities
 from vit_vs_cnn.process import torch_threads
 from vit_vs_cnn.runs.run import Run
+from vit_vs_cnn.workers.fit import scaled_augmentation
 from vit_vs_cnn.workers.supervisor import count_workers
 from vit_vs_cnn.workers.trainer import trains_on_cpu, uses_channels_last
 
@@ -50,10 +52,10 @@ def seconds_per_step(experiment: Experiment, model: str, pool: ExperimentData) -
         InputError: a network that cannot be built or that fails, or a missing device.
     """
     size = min(pool.largest, max(1000, 2 * experiment.protocol.batch_size))
-    images, recipe = pool.draw(size, 0), experiment.recipe(model, size)
-    network = prepare_network(
-        Run(experiment, model, size, experiment.protocol.budget.largest, 0, "timed"), images
-    ).network
+    weights, recipe = weights_identities(experiment), experiment.recipe(model, size)
+    run = Run(experiment, model, size, experiment.protocol.budget.largest, 0, "timed", weights=weights)
+    images = pool.at(run.view).draw(size, 0)
+    network = prepare_network(run, images).network
     is_channels_last = uses_channels_last(experiment, network)
     if is_channels_last:
         network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -63,7 +65,7 @@ def seconds_per_step(experiment: Experiment, model: str, pool: ExperimentData) -
     except (MisconfigurationException, ValueError, RuntimeError) as error:
         raise InputError(f"trainer: {one_line(error)}") from error
     trained, optimizer = fabric.setup(network, recipe.optimizer.build(network, trust=experiment.trusted))
-    augmentation = experiment.augmentation(recipe)
+    augmentation = scaled_augmentation(run, images.training)
     data = TrainingData(
         images.training,
         None,

@@ -1,5 +1,6 @@
 """Inspection of networks: predictions, maps with a score for each, attention weights, scores of the methods."""
 
+import math
 import os
 import warnings
 from collections import Counter
@@ -21,7 +22,7 @@ from vit_vs_cnn.data.listing import ENDINGS
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.files import CommandResult, escape_name
 from vit_vs_cnn.inspection.attention_weights import AttentionMaps, Images, attention_maps, has_attention
-from vit_vs_cnn.inspection.deletion import DeletionTest, deletion_grid
+from vit_vs_cnn.inspection.deletion import DeletionTest, deletion_grid, limit_grid_size
 from vit_vs_cnn.inspection.map_scores import adjust_scores, random_maps, score_methods
 from vit_vs_cnn.inspection.saliency import SaliencyMethod, get_method, list_methods, saliency_maps
 from vit_vs_cnn.models.input_wrappers import unwrap
@@ -151,12 +152,15 @@ class Inspection(CommandResult):
 
 def inspect_networks(
     networks: Sequence[TrainedNetwork],
-    images: InspectedImages,
+    images: Sequence[InspectedImages],
     methods: Sequence[str] = (),
     target_class: str | None = None,
     report_progress: Callable[[str], None] = lambda _: None,
 ) -> Inspection:
     """Compute predictions, maps and their scores of networks on the same images.
+
+    Arguments:
+        images: of each network, as it gets them (``select_images``). The page shows the largest.
 
     Raises:
         InputError: an unknown method or class.
@@ -165,14 +169,18 @@ def inspect_networks(
     target = None if target_class is None else class_number(target_class, networks[0].class_names)
     options: dict[str, Any] = {"grid_size": _shared_grid(networks), "target_class": target}
     options["report_progress"] = report_progress
-    pairs = zip(networks, chosen, strict=True)
-    return Inspection(images, tuple(inspect_network(network, images, names, **options) for network, names in pairs))
+    parts = zip(networks, images, chosen, strict=True)
+    inspected = tuple(inspect_network(network, seen, names, **options) for network, seen, names in parts)
+    return Inspection(max(images, key=lambda seen: math.prod(seen.data.image_shape)), inspected)
 
 
 def _shared_grid(networks: Sequence[TrainedNetwork]) -> tuple[int, int]:
-    """Grid of what deletion removes, the same for all networks."""
-    _, rows, cols = networks[0].image_shape
-    return deletion_grid([network.network for network in networks], (rows, cols))
+    """Grid of what deletion removes, the same for all networks: that of the first one with tokens."""
+    first = next((network for network in networks if has_attention(network.network)), networks[0])
+    _, rows, cols = first.image_shape
+    sides = zip(*(network.image_shape[1:] for network in networks), strict=True)
+    smallest_rows, smallest_cols = map(min, sides)
+    return limit_grid_size(deletion_grid([first.network], (rows, cols)), (smallest_rows, smallest_cols))
 
 
 def select_methods(trained: TrainedNetwork, names: Sequence[str] = ()) -> list[str]:
@@ -270,7 +278,7 @@ def score_networks(
     grid_size = _shared_grid(networks)
     for network in networks:
         report_progress(f"scoring the methods of {network.name}")
-        images = select_images(network, count=count, seed=derive_seed(seed, "score"), root=root)
+        (images,) = select_images([network], count=count, seed=derive_seed(seed, "score"), root=root)
         names = select_methods(network, methods or list_methods(network.network))
         errors = {name: error for name in names if (error := find_error(network, name)) is not None}
         scores = score_methods(
@@ -313,7 +321,7 @@ def open_networks(paths: Sequence[Path], *, trust: bool = False) -> list[Trained
     models have finished, and the seed that most have finished.
 
     Raises:
-        InputError: a network cannot be opened, or networks have other classes or image shapes.
+        InputError: a network cannot be opened, or networks have other classes.
     """
     results: list[TrainedNetwork] = []
     for path in paths:
@@ -321,9 +329,9 @@ def open_networks(paths: Sequence[Path], *, trust: bool = False) -> list[Trained
         results += _of_experiment(path, trust) if is_experiment else [TrainedNetwork.open(path, trust=trust)]
     first = results[0]
     for trained in results:
-        if (first.class_names, first.image_shape) != (trained.class_names, trained.image_shape):
+        if first.class_names != trained.class_names or first.image_shape[0] != trained.image_shape[0]:
             pair = f"{first.path} and {trained.path}"
-            raise InputError(f"{pair} are for different classes or shapes of images and cannot be inspected together")
+            raise InputError(f"{pair} are for different classes or channels and cannot be inspected together")
     networks = [*{trained.path.resolve(): trained for trained in results}.values()]
     if len({network.name for network in networks}) < len(networks):
         return [replace(network, name=str(network.path)) for network in networks]
@@ -331,15 +339,14 @@ def open_networks(paths: Sequence[Path], *, trust: bool = False) -> list[Trained
 
 
 def select_images(
-    trained: TrainedNetwork,
+    networks: Sequence[TrainedNetwork],
     words: Sequence[str] = (),
     *,
     count: int = 16,
     seed: int = 0,
     root: Path | None = None,
-    others: Sequence[TrainedNetwork] = (),
-) -> InspectedImages:
-    """The named images, or randomly chosen test images of a network.
+) -> list[InspectedImages]:
+    """The named images, or randomly chosen test images, as each of the networks gets them.
 
     They are chosen before any network has classified them, so wrong predictions are shown as often as they occur. Of an
     experiment that is scored on validation images, they are validation images.
@@ -354,15 +361,19 @@ def select_images(
     """
     numbers = [int(word) for word in words if word.isdecimal()]
     if words and not numbers:
-        return InspectedImages(*_read_images(words, trained, count, seed))
+        return [InspectedImages(*_read_images(words, trained, count, seed)) for trained in networks]
     if len(numbers) < len(words):
         raise InputError("images: name either files or numbers of test images")
-    data, source = _scored_images(trained, root, others)
-    if numbers:
-        if (highest := max(numbers)) >= len(data):
-            raise InputError(f"images: {highest} is not a number of {source}; allowed: 0 to {len(data) - 1}")
-        return InspectedImages(data.subset(torch.tensor(numbers)), f"chosen by number from {source}")
-    return InspectedImages(data.subset(_sample(len(data), count, seed)), f"chosen from {source} by seed {seed}")
+    images = []
+    for trained in networks:
+        data, source = _scored_images(trained, root, networks)
+        chosen, how = _sample(len(data), count, seed), f"chosen from {source} by seed {seed}"
+        if numbers:
+            if (highest := max(numbers)) >= len(data):
+                raise InputError(f"images: {highest} is not a number of {source}; allowed: 0 to {len(data) - 1}")
+            chosen, how = torch.tensor(numbers), f"chosen by number from {source}"
+        images.append(InspectedImages(data.subset(chosen), how))
+    return images
 
 
 def _sample(total: int, count: int, seed: int) -> Int64[Tensor, "chosen"]:

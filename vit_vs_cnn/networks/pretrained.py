@@ -1,10 +1,11 @@
 """Pretrained weights of models: reading, and loading into their networks."""
 
 import json
+import math
 import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from vit_vs_cnn.attention.positions import SinusoidalPosition
 from vit_vs_cnn.bounds import as_rows_and_cols
 from vit_vs_cnn.config.experiment import Experiment
 from vit_vs_cnn.config.schema import Weights
+from vit_vs_cnn.data.options import ImageView
 from vit_vs_cnn.errors import InputError, one_line
 from vit_vs_cnn.files import file_state, read_mapping
 from vit_vs_cnn.models.features import find_classifier
@@ -28,6 +30,10 @@ from vit_vs_cnn.networks.build import convert_for_timm, load_weights, read_weigh
 from vit_vs_cnn.networks.evaluation import hash_tensors
 from vit_vs_cnn.networks.trained_network import TrainedNetwork
 from vit_vs_cnn.networks.training_hashes import UNKNOWN_TRAINING_IMAGES, TrainingImageHashes
+from vit_vs_cnn.runs.run import VIEW_KEY
+
+#: Largest input size of a pretrained network whose config names none.
+MAX_INPUT_SIZE = 224
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,12 +72,34 @@ class PretrainedWeights:
             "normalization": [self.mean, self.std],
         }
 
+    def input_size(self, options: Mapping[str, Any]) -> tuple[int, int] | None:
+        """(rows, cols) of a network's input: the option, or the size of the weights, at most ``MAX_INPUT_SIZE``.
+
+        None for the size of the images, if the option is "data" or nothing is known.
+        """
+        if "input_size" in options:
+            size = options["input_size"]
+            return None if size in (None, "data") else as_rows_and_cols("input_size", size)
+        if self.image_size is None:
+            return None
+        rows, cols = (min(side, MAX_INPUT_SIZE) for side in self.image_size)
+        return rows, cols
+
+    def view(self, architecture: Mapping[str, Any]) -> ImageView | None:
+        """The view in which a network gets files, so that it crops to its input size without enlarging them first."""
+        options = architecture.get("options", {})
+        if (size := self.input_size(options)) is None:
+            return None
+        crop_pct = options.get("crop_pct", self.crop_pct)
+        rows, cols = (math.floor(side / crop_pct) for side in size)
+        return ImageView((rows, cols), options.get("interpolation", self.interpolation))
+
     def adapt_architecture(self, architecture: Mapping[str, Any], image_size: tuple[int, int]) -> dict[str, Any]:
-        """Settings of a network for images of a size, which it resizes if the weights were trained on another size."""
+        """Settings of a network for images of a size, which it resizes if its input has another size."""
         options = dict(architecture.get("options", {}))
-        input_size = options.pop("input_size", self.image_size)
-        if input_size not in (None, "data"):
-            size = (input_size, input_size) if isinstance(input_size, int) else tuple(input_size)
+        size = self.input_size(options)
+        options.pop("input_size", None)
+        if size is not None:
             crop_pct = options.get("crop_pct", self.crop_pct)
             if size == image_size and crop_pct == 1:
                 options = {name: value for name, value in options.items() if name not in ("interpolation", "crop_pct")}
@@ -82,13 +110,22 @@ class PretrainedWeights:
 
 
 def weights_identities(experiment: Experiment) -> dict[str, dict[str, Any]]:
-    """Identities of the pretrained weights, by model.
+    """Identities of the pretrained weights, by model. For image files they have the view that the network gets.
 
     Raises:
         InputError: weights that cannot be read or downloaded.
     """
     pretrained = {name: read_pretrained(experiment, name) for name in experiment.models}
-    return {name: weights.identity for name, weights in pretrained.items() if weights is not None}
+    identities = {name: weights.identity for name, weights in pretrained.items() if weights is not None}
+    data, kind = experiment.data, experiment.data.kind
+    if kind in ("folder", "table"):
+        size = (data.folder if kind == "folder" else data.table).image_size
+        stored = None if size is None else ImageView(as_rows_and_cols("image_size", size))
+        for name, weights in pretrained.items():
+            view = weights and weights.view(experiment.models[name].architecture)
+            if view not in (None, stored):
+                identities[name] = identities[name] | {VIEW_KEY: asdict(view)}
+    return identities
 
 
 def drop_missing_weights(experiment: Experiment) -> tuple[Experiment, dict[str, InputError]]:

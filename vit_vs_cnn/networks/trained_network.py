@@ -163,6 +163,7 @@ class TrainedNetwork:
     network: nn.Module
     about: CheckpointInfo
     resize: Resize = "crop"
+    interpolation: str = "bicubic"
     origin: Run | None = None
     training_hashes: TrainingImageHashes = UNKNOWN_TRAINING_IMAGES
     warnings: tuple[str, ...] = ()
@@ -171,7 +172,7 @@ class TrainedNetwork:
         """Set the ``pretrained_cfg`` of the network, which ``timm.data.resolve_data_config`` reads."""
         modes = {"crop": "center", "squash": "squash", "pad": "border"}
         config = {"input_size": self.image_shape, "mean": tuple(self.about.mean), "std": tuple(self.about.std)}
-        config |= {"interpolation": "bicubic", "crop_pct": 1.0, "crop_mode": modes[self.resize]}
+        config |= {"interpolation": self.interpolation, "crop_pct": 1.0, "crop_mode": modes[self.resize]}
         network: Any = self.network
         if hasattr(network, "data_config"):
             network.data_config = config
@@ -259,7 +260,7 @@ class TrainedNetwork:
         names, errors, probabilities = list[str](), dict[int, str](), list[np.ndarray]()
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", module="PIL")  # about unusual but readable files
-            for batch in decode_batches(images, self.image_shape, self.resize):
+            for batch in decode_batches(images, self.image_shape, self.resize, self.interpolation):
                 errors |= {len(names) + i: pixels for i, (_, pixels) in enumerate(batch) if isinstance(pixels, str)}
                 names += [image.name for image, _ in batch]
                 if decoded := [pixels for _, pixels in batch if isinstance(pixels, Tensor)]:
@@ -275,7 +276,7 @@ class TrainedNetwork:
         return ImagePredictions(names, self.class_names, all_probabilities, errors, self.calibration, top)
 
     def pool(self, root: Path | None = None) -> ExperimentData:
-        """Images of the experiment of its run. Nothing is downloaded.
+        """Images of the experiment of its run, as the network gets them. Nothing is downloaded.
 
         Arguments:
             root: folder or table of the images, if they have moved since training.
@@ -307,7 +308,7 @@ class TrainedNetwork:
             raise InputError(f"{self.path}: its images: {problem}; {hint}") from error
         if fingerprint != run.fingerprint:
             raise InputError(f"{data.description}: these are not the images that {self.path} was trained and tested on")
-        return pool
+        return pool.at(run.view)
 
     @classmethod
     def open(
@@ -393,6 +394,7 @@ class TrainedNetwork:
             network=network,
             about=about,
             resize=resize.get(data.kind, data.own.resize),
+            interpolation="bicubic" if run.view is None else run.view.interpolation,
             origin=run,
             training_hashes=read_training_hashes(metadata),
         )

@@ -11,11 +11,15 @@ import yaml
 
 from vit_vs_cnn.config.experiment import Budget, Experiment, ModelConfig, experiment_from_dict, read_config
 from vit_vs_cnn.config.identity import hash_settings, run_identity
+from vit_vs_cnn.data.options import ImageView
 from vit_vs_cnn.errors import DamagedFile, InputError, one_line
 from vit_vs_cnn.files import remove_partials, write_text
 from vit_vs_cnn.runs.result import RunResult, ScoredOn, read_result
 from vit_vs_cnn.strict_yaml import check_plain
-from vit_vs_cnn.typed_values import check
+from vit_vs_cnn.typed_values import build, check
+
+#: Key of the view of the images in the identity of pretrained weights.
+VIEW_KEY = "view"
 
 
 @dataclass(frozen=True)
@@ -73,6 +77,17 @@ class Run:
         """The run whose weights it begins with; None if it starts from no other run."""
         start = self.recipe.starts_from
         return None if start is None else replace(self, model=start)
+
+    @cached_property
+    def view(self) -> ImageView | None:
+        """The view in which its network gets the images of files; None for the stored size.
+
+        A run that starts from another run gets the images of that one.
+        """
+        if self.start is not None:
+            return self.start.view
+        values = self.weights.get(self.model, {}).get(VIEW_KEY)
+        return None if values is None else build(ImageView, values, location=f"{self.name}: {VIEW_KEY}")
 
     @property
     def scored_on(self) -> ScoredOn:

@@ -1,7 +1,7 @@
 """Training of a prepared run with Lightning, from the start or from its last checkpoint."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -18,6 +18,7 @@ from vit_vs_cnn.config.user_code import make_transform
 from vit_vs_cnn.counter_random import derive_seed
 from vit_vs_cnn.data.batches import TrainingData
 from vit_vs_cnn.data.images import LabelledImages
+from vit_vs_cnn.data.options import Augmentation
 from vit_vs_cnn.errors import DamagedFile, InputError
 from vit_vs_cnn.models.cost import count_parameters
 from vit_vs_cnn.models.input_wrappers import unwrap
@@ -144,7 +145,7 @@ def fit(prepared: PreparedRun, services: Sequence[Logger], console: Console) -> 
 def make_data_module(prepared: PreparedRun) -> TrainingData:
     """The training and validation batches of a run."""
     run, images, experiment = prepared.run, prepared.images, prepared.run.experiment
-    augmentation = experiment.augmentation(run.recipe)
+    augmentation = scaled_augmentation(run, images.training)
     return TrainingData(
         images.training,
         images.validation,
@@ -157,6 +158,15 @@ def make_data_module(prepared: PreparedRun) -> TrainingData:
         normalization=prepared.pretrained and prepared.pretrained.moments,
         transform=make_transform(augmentation, trust=experiment.trusted),
     )
+
+
+def scaled_augmentation(run: Run, training: LabelledImages) -> Augmentation:
+    """The augmentation of a run, with its padding in pixels of the network's images instead of the stored ones."""
+    augmentation = run.experiment.augmentation(run.recipe)
+    if training.stored is None:
+        return augmentation
+    scale = training.image_shape[1] / training.stored.image_shape[1]
+    return replace(augmentation, crop_padding=round(scale * augmentation.crop_padding))
 
 
 def make_module(prepared: PreparedRun, *, channels_last: bool) -> Classifier:

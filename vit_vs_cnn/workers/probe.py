@@ -2,7 +2,7 @@
 
 import math
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -70,6 +70,7 @@ def fit_head(prepared: PreparedRun, console: Console) -> FittedNetwork:
         "weights": hash_tensors(trunk),
         "architecture": prepared.architecture,
         "normalization": [list(mean), list(std)],
+        "view": None if run.view is None else asdict(run.view),
     }
     folder = output_folder(run.experiment.folder) / FEATURE_FOLDER / hash_settings(key)
     cache = FeatureCache(folder, network, normalize, classifier, run.name, console)

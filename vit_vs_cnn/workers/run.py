@@ -113,7 +113,7 @@ def run_one(run: Run, data: ExperimentData, *, console: Console, request: WorkRe
     run.checkpoint.parent.mkdir(parents=True, exist_ok=True)
     if is_helper_process():  # the first process holds the lock, and writes everything
         with open_services(run) as services:
-            fit(prepare(run, data), services, console)
+            fit(prepare(run, data.at(run.view)), services, console)
         return RunState.RUNNING
     try:
         lock = FileLock(run.lock).acquire(timeout=0)
@@ -126,6 +126,7 @@ def run_one(run: Run, data: ExperimentData, *, console: Console, request: WorkRe
             began = datetime.now(UTC).isoformat(timespec="seconds")
             request.count_attempt(run)
             run.begin()
+            data = data.at(run.view)
             prepared = prepare(run, data)
             with open_services(run) as services:
                 for service in services:
