@@ -162,8 +162,8 @@ def _corner_images(count: int) -> LabelledImages:
 
 def test_accuracy_on_corrupted_images_is_a_mean_over_corruptions_and_levels(tmp_path):
     images = _corner_images(70)
-    groups = {"corner": [entry(tmp_path, "corner", network=FromCorner(), mean=0.0, std=1.0)], "cnn": [entry(tmp_path)]}
-    found = compare_corruptions(groups, len(images))
+    corner = entry(tmp_path, "corner", network=FromCorner(), mean=0.0, std=1.0, test=images)
+    found = compare_corruptions({"corner": [corner], "cnn": [entry(tmp_path, test=images)]}, len(images))
     assert found.clean["corner"] == 1.0
     assert set(found.accuracy["corner"]) == set(CORRUPTIONS)
     assert found.accuracy["corner"]["brightness"][4] < 0.4

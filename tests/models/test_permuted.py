@@ -55,7 +55,8 @@ def test_a_loaded_network_permutes_images_and_has_no_maps_or_measures_of_positio
     run_quietly(experiment)
     network = load(experiment.folder, "resnet")
     assert isinstance(network.network, PermutedInput) and network.network.block_size == 8
-    inspection = inspect_networks(open_networks([experiment.folder]), select_images([network], count=2))
+    networks = open_networks([experiment.folder])
+    inspection = inspect_networks(networks, select_images(networks, count=2))
     assert [[maps.method.name for maps in of.methods] for of in inspection.networks] == [["integrated_gradients"]] * 2
     (run,) = experiment.folder.glob("vit-*")
     methods = ["--methods", "rollout", "grad_cam", "--output", tmp_path / "page"]

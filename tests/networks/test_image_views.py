@@ -1,6 +1,7 @@
 """A pretrained network gets each file at its own size; the images are identified by their stored size."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from PIL import Image
 from safetensors.torch import save_file
 
 from tests.experiments.tiny import run_quietly, tiny_config
-from vit_vs_cnn import compare, inspect, load
+from vit_vs_cnn import compare, inspect, load, report
 from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.data.options import ImageView
 from vit_vs_cnn.errors import InputError
@@ -18,6 +19,7 @@ from vit_vs_cnn.images.experiment_data import ExperimentData
 from vit_vs_cnn.networks.evaluation import Predictions
 from vit_vs_cnn.networks.preparation import grid
 from vit_vs_cnn.networks.pretrained import MAX_INPUT_SIZE, PretrainedWeights
+from vit_vs_cnn.reporting.experiment_tables import models_table
 from vit_vs_cnn.workers.fit import scaled_augmentation
 
 OF_EACH = 14
@@ -123,7 +125,9 @@ def test_a_loaded_network_predicts_files_as_its_run_did(experiment, photographs,
 
 
 def test_networks_of_different_sizes_are_compared_and_inspected_together(experiment, photographs, tmp_path):
-    compared = compare(experiment.folder, parts=("accuracy", "corruptions", "similarity"), quick=True, quiet=True)
+    compared = compare(
+        experiment.folder, parts=("accuracy", "corruptions", "similarity"), count=4, quick=True, quiet=True
+    )
     recorded = {
         folder.name.rpartition("-")[0]: Predictions.load(folder / "predictions.npz").accuracy
         for folder in experiment.folder.glob("*-n20-s*")
@@ -131,7 +135,9 @@ def test_networks_of_different_sizes_are_compared_and_inspected_together(experim
     frame = compared.frame().set_index("network")["accuracy"].to_dict()
     assert {name.replace("-s", "-n20-s"): value for name, value in frame.items()} == pytest.approx(recorded)
     seeds = [next(experiment.folder.glob(f"{name}-n20-s0-*")) for name in ("cnn", "vit")]
-    page = inspect(*seeds, images=[photographs / "cat"], count=3, output=tmp_path, quiet=True)
+    page = inspect(
+        *seeds, images=[photographs / "cat"], count=3, methods=["rollout", "grad_cam"], output=tmp_path, quiet=True
+    )
     assert page.images.data.image_shape == (3, 48, 48)
     assert [tuple(network.methods[0].maps.shape) for network in page.networks][1] == (3, 3, 3)
 
@@ -167,3 +173,11 @@ def test_a_file_that_cannot_be_decoded_any_more_is_named(experiment, photographs
 def test_a_view_of_an_impossible_size_is_refused(size):
     with pytest.raises(InputError, match="allowed: a whole number, from 1 to 2048"):
         ImageView(size)
+
+
+def test_the_answer_and_the_table_of_models_have_the_size_of_each_model(experiment):
+    findings = report(experiment.folder, quiet=True)
+    answer, table = str(findings.answer).replace("\n", " "), models_table(findings.analysis, findings.results)
+    assert re.search(r"Image size in pixels: .*\b24 \(CNN\)", answer) and re.search(r"\b16 \(ResNet\)", answer)
+    pixels = {row[0]: row[table.columns.index("pixels")] for row in table.rows}
+    assert pixels == {"CNN": "24", "ResNet": "16", "ViT": "48"}

@@ -1,12 +1,17 @@
 """Linear probes: fitted to features that are computed once, and used like other networks."""
 
+import io
+import re
+
 import numpy as np
 import pytest
 import torch
+from rich.console import Console
 
 from tests.experiments.tiny import run_quietly, tiny_config
 from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.errors import InputError, RunsFailed
+from vit_vs_cnn.experiments.runner import run_experiment
 from vit_vs_cnn.images.experiment_data import ExperimentData
 from vit_vs_cnn.networks.evaluation import Predictions, predict
 from vit_vs_cnn.networks.trained_network import TrainedNetwork
@@ -107,3 +112,31 @@ def test_a_damaged_feature_file_is_reported(probed, given, width):
     with pytest.raises((InputError, RunsFailed), match=r"damaged.npz: .*delete the file"):
         run_quietly(experiment_from_dict(values))
     (folder / "damaged.npz").unlink()
+
+
+def test_features_in_bfloat16_are_close_to_those_in_single_precision_and_stored_apart(given, tmp_path):
+    values = _values(given, tmp_path, train_sizes=[120])
+    values["trainer"]["precision"] = "bf16-mixed"
+    run_quietly(experiment_from_dict(values))
+    values["trainer"]["precision"] = "32-true"
+    values["name"] = "single"
+    run_quietly(experiment_from_dict(values))
+    assert len([*(tmp_path / "features").iterdir()]) == 4  # two networks, two precisions
+    for name in ("vit", "resnet"):
+        narrow, wide = (
+            Predictions.load(TrainedNetwork.open(tmp_path / folder, model=name).run.predictions)
+            for folder in (values["name"], "tiny")
+        )
+        torch.testing.assert_close(narrow.probability, wide.probability, rtol=0.1, atol=0.1)
+        assert not torch.equal(narrow.probability, wide.probability)
+
+
+def test_the_computation_of_features_prints_their_number_and_the_time_left(given, tmp_path, monkeypatch):
+    monkeypatch.setattr("vit_vs_cnn.workers.probe.SECONDS_BETWEEN_LINES", 0.0)
+    monkeypatch.setattr("vit_vs_cnn.workers.probe.BATCH_SIZE", 37)
+    output = io.StringIO()
+    experiment = experiment_from_dict(_values(given, tmp_path, train_sizes=[120]))
+    run_experiment(experiment, console=Console(file=output, width=200))
+    lines = [line for line in output.getvalue().splitlines() if "vit-n120-s3: features of" in line]
+    assert lines[0] == "vit-n120-s3: features of 90 images"
+    assert re.fullmatch(r"vit-n120-s3: features of 37 of 90 images, about \d+ (s|min) left", lines[1])

@@ -10,6 +10,7 @@ from vit_vs_cnn.analysis.model_summaries import ModelSummary, macs_ratio
 from vit_vs_cnn.analysis.recommendation import Recommendation, RecommendationKind, find_equal_cost
 from vit_vs_cnn.console import format_count, join_names
 from vit_vs_cnn.experiments.analysis_plan import MAX_EQUAL_MACS_RATIO
+from vit_vs_cnn.mappings import group_by
 from vit_vs_cnn.runs.result import StartKind
 from vit_vs_cnn.statistics.caveats import CaveatKind, CaveatSeverity
 from vit_vs_cnn.statistics.intervals import Estimate, format_interval, format_p_value
@@ -132,7 +133,7 @@ def write_answer(analysis: Analysis) -> Answer:
         recommendation=recommendation_text(analysis),
         more_images=_more_images(analysis, shown),
         more_training=_more_training(analysis, shown),
-        further=tuple(_further_comparisons(analysis)),
+        further=(*_further_comparisons(analysis), *_image_sizes([*shown, *rest])),
         warnings=tuple(warnings[:MAX_WARNINGS]),
         alerts=tuple(alerts),
     )
@@ -199,7 +200,18 @@ def _further_comparisons(analysis: Analysis) -> list[str]:
         text = describe_comparison(primary, analysis.display_names)
         lines.append(f"With {primary.train_size:,} images: {text}.")
         rest.remove(primary)
-    return [*lines, *[f"The report contains {format_count(len(rest), 'more comparison')}."] * bool(rest)]
+    lines += [f"The report contains {format_count(len(rest), 'more comparison')}."] * bool(rest)
+    return lines
+
+
+def _image_sizes(shown: Sequence[ModelSummary]) -> list[str]:
+    """Size in pixels at which each model gets the images, if one is pretrained or the sizes differ."""
+    by_size = group_by((model for model in shown if model.pixels), lambda model: model.pixels)
+    is_pretrained = any(model.start_kind in (StartKind.FINETUNED, StartKind.LINEAR_PROBE) for model in shown)
+    if len(by_size) < 2 and not is_pretrained:
+        return []
+    texts = [f"{pixels} ({join_names([model.display_name for model in models])})" for pixels, models in by_size.items()]
+    return [f"Image size in pixels: {', '.join(texts)}."] * bool(texts)
 
 
 def _conclusion(analysis: Analysis, comparison: PairComparison) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from vit_vs_cnn.bounds import as_rows_and_cols
 from vit_vs_cnn.console import format_millions
 from vit_vs_cnn.models.presets import ATTENTION_PREFIX, PRESETS, TIMM_PREFIX
 from vit_vs_cnn.runs.result import RunResult, StartKind
@@ -25,6 +26,7 @@ class ModelSummary:
             None if not recorded.
         macs: multiply-accumulates of the forward pass of one image.
         start: start of training in words, such as ``fine-tuned from FILE``; None if unknown.
+        pixels: size of its input in words, such as ``224``, or ``224, enlarged from 32``; None if not recorded.
     """
 
     key: str
@@ -36,6 +38,7 @@ class ModelSummary:
     start_kind: StartKind
     start: str | None
     budget: str
+    pixels: str | None = None
 
     @property
     def title(self) -> str:
@@ -58,6 +61,7 @@ def summarize_models(results: Sequence[RunResult]) -> tuple[ModelSummary, ...]:
             start_kind=result.start.start_kind,
             start=_start_text(result),
             budget=_budget_text(result),
+            pixels=_pixels_text(result),
         )
         for key, result in sorted(largest.items())
     )
@@ -86,6 +90,15 @@ def format_model_name(architecture: Mapping[str, Any]) -> str:
     rest = preset.removeprefix(family).strip("_").replace("_", "/" if family == "cct" else " ")
     text = f"{_DISPLAY_NAMES.get(family, '')}{'-' if rest[0].isdigit() else ' '}{rest}"
     return f"{text} as attention" if preset != name else text
+
+
+def _pixels_text(result: RunResult) -> str | None:
+    if (decoded := result.data.image_size) is None:
+        return None
+    named = result.architecture.get("options", {}).get("input_size")
+    size = decoded if named is None else as_rows_and_cols("input_size", named)
+    texts = [str(rows) if rows == cols else f"{rows} x {cols}" for rows, cols in (size, decoded)]
+    return f"{texts[0]}, enlarged from {texts[1]}" if size[0] > decoded[0] else texts[0]
 
 
 def _start_text(result: RunResult) -> str | None:

@@ -288,10 +288,10 @@ def _check_test_images(runs: dict[str, TrainedNetwork], data: _TestImages, open_
     for path, trained in runs.items():
         images = data.pool(trained)
         _check_classes(trained, test, path, first.path)
-        _check_shape(trained, images.test(trained.run.seed), path)
         check_logits(trained.network, trained.image_shape, num_classes=test.num_classes, location=path)
         if images.test_set(first.run.seed) != pool.test_set(first.run.seed):
             raise InputError(f"{first.path} and {trained.path} belong to different test images and cannot be compared")
+        _check_shape(trained, images.test(trained.run.seed), path)
     return first
 
 

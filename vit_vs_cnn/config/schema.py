@@ -236,8 +236,9 @@ class Weights:
     """Pretrained weights of a model, all but its head; exactly one of run, file, hub. `weights: hub` and
     `weights: PATH` are short for {hub: true} and {run: PATH} or {file: PATH}.
 
-    Images are normalized as for the training of the weights, and resized to their input size. With
-    options.input_size: data they keep their size, and the network is built for that.
+    Images are normalized as for the training of the weights. Files are decoded at their input size, at most 224 pixels
+    unless options.input_size names another one; other images are resized by the network. With options.input_size: data
+    they keep their size, and the network is built for that.
 
     Args:
         run: Folder of a run, checkpoint, or folder of an experiment of this package.

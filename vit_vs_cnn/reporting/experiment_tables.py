@@ -124,7 +124,8 @@ def models_table(analysis: Analysis, results: Sequence[RunResult]) -> Table:
     for model in analysis.models:
         r = largest[model.key]
         sizes = {"parameters": format_millions(model.parameters), "MACs": format_millions(model.macs)}
-        row = {"model": model.display_name, "network": model.model_name, "start": model.start or "-", **sizes}
+        row = {"model": model.display_name, "network": model.model_name, "start": model.start or "-"}
+        row |= {"pixels": model.pixels or "-", **sizes}
         recipe = {key: value for key, value in r.recipe.items() if key not in ARCHITECTURE_SETTINGS}
         texts = [
             f"{key} {format_value(value)}"

@@ -96,6 +96,7 @@ class RunData:
         subset: hash of the indices of its images, validation images included.
         fingerprint: hash of all images that may be trained on and, after a dash, of the test images; without the
             latter where runs of several seeds are tested on different folds; None if not recorded.
+        image_size: (rows, cols) of the images as the network got them, before it resized them; None if not recorded.
 
     Raises:
         InputError: no training images.
@@ -107,6 +108,7 @@ class RunData:
     source: str | None = None
     fingerprint: str | None = None
     fold: int | None = None
+    image_size: tuple[int, int] | None = None
     data_details: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

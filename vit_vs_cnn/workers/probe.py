@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from filelock import FileLock
-from jaxtyping import Float
+from jaxtyping import Float, Int64
 from rich.console import Console
 from torch import Tensor, nn
 
@@ -26,6 +26,7 @@ from vit_vs_cnn.networks.evaluation import Normalize, Predictions, check_finite,
 from vit_vs_cnn.networks.preparation import PreparedRun
 from vit_vs_cnn.runs.record import UNREADABLE_FILE_ERRORS, open_arrays
 from vit_vs_cnn.runs.result import TrainingCost
+from vit_vs_cnn.runs.status import duration
 from vit_vs_cnn.runs.test_set_log import output_folder
 from vit_vs_cnn.statistics.logistic import fit_logistic_regression
 from vit_vs_cnn.training.checkpoints import write_checkpoint
@@ -35,13 +36,15 @@ from vit_vs_cnn.workers.fit import FittedNetwork, checkpoint_metadata
 FEATURE_FOLDER = "features"
 #: Images that a network processes at a time, and images in one file.
 BATCH_SIZE, IMAGES_PER_FILE = 128, 1024
+SECONDS_BETWEEN_LINES = 5.0
 
 
 def fit_head(prepared: PreparedRun, console: Console) -> FittedNetwork:
     """Fit the head of the network of a run to the features of its training images, without training other weights.
 
     Images are used as they are, once. The settings of augmentation, optimizer, schedule and budget have no effect. The
-    L2 penalty is the one with the best validation loss (``fit_logistic_regression``).
+    L2 penalty is the one with the best validation loss (``fit_logistic_regression``). With a precision of bfloat16,
+    features are computed in it, and the head is fitted in double precision.
 
     Raises:
         InputError: validation images are missing, or the last layer is not linear with a bias.
@@ -62,6 +65,8 @@ def fit_head(prepared: PreparedRun, console: Console) -> FittedNetwork:
     moments = prepared.pretrained and prepared.pretrained.moments
     mean, std = moments or (values.tolist() for values in channel_statistics(images.training.batches()))
     normalize = Augmenter(Augmentation(), mean=mean, std=std, num_classes=num_classes).normalize
+    is_bfloat16 = str(run.experiment.trainer.get("precision", "")).startswith("bf16")
+    precision = "bf16-mixed" if is_bfloat16 else "32-true"
     start = time.perf_counter()
     head = {id(value) for value in classifier.state_dict(keep_vars=True).values()}
     state = network.state_dict(keep_vars=True)
@@ -71,9 +76,10 @@ def fit_head(prepared: PreparedRun, console: Console) -> FittedNetwork:
         "architecture": prepared.architecture,
         "normalization": [list(mean), list(std)],
         "view": None if run.view is None else asdict(run.view),
+        "precision": precision,
     }
     folder = output_folder(run.experiment.folder) / FEATURE_FOLDER / hash_settings(key)
-    cache = FeatureCache(folder, network, normalize, classifier, run.name, console)
+    cache = FeatureCache(folder, network, normalize, classifier, run.name, console, is_bfloat16)
     training, validation = (cache.features(part) for part in (images.training, images.validation))
     fitted = fit_logistic_regression(
         training,
@@ -94,15 +100,39 @@ def fit_head(prepared: PreparedRun, console: Console) -> FittedNetwork:
         passes=1,
         train_seconds=time.perf_counter() - start,
         devices=1,
-        precision="32-true",
+        precision=precision,
         planned_steps=steps,
     )
     return FittedNetwork(network, cache.predict, cost, penalty=fitted.penalty)
 
 
+class _FeatureProgress:
+    """Prints the number of images whose features are computed and the time left, at the start and every few seconds."""
+
+    def __init__(self, label: str, total: int, console: Console) -> None:
+        self._label, self._total, self._console = label, total, console
+        self._count, self._start = 0, time.perf_counter()
+        self._printed = self._start
+        if total:
+            console.print(f"{label}: features of {total:,} images", soft_wrap=True)
+
+    def add(self, count: int) -> None:
+        self._count, now = self._count + count, time.perf_counter()
+        if now - self._printed < SECONDS_BETWEEN_LINES or self._count == self._total:
+            return
+        left = duration((now - self._start) * (self._total - self._count) / self._count)
+        text = f"{self._label}: features of {self._count:,} of {self._total:,} images, about {left} left"
+        self._console.print(text, soft_wrap=True)
+        self._printed = now
+
+
 @dataclass(frozen=True, eq=False)
 class FeatureCache:
-    """The features of a frozen network, cached in a folder by the hash of each image."""
+    """The features of a frozen network, cached in a folder by the hash of each image.
+
+    Arguments:
+        is_bfloat16: compute them with matrix products and convolutions in bfloat16.
+    """
 
     folder: Path
     network: nn.Module
@@ -110,6 +140,7 @@ class FeatureCache:
     classifier: nn.Linear
     label: str
     console: Console
+    is_bfloat16: bool = False
 
     def predict(self, images: LabelledImages) -> Predictions:
         features = torch.from_numpy(self.features(images))
@@ -129,11 +160,10 @@ class FeatureCache:
             remove_partials(self.folder)
             features = self._load()
             missing = list({value: place for place, value in enumerate(wanted) if value not in features}.items())
+            progress = _FeatureProgress(self.label, len(missing), self.console)
             for start in range(0, len(missing), IMAGES_PER_FILE):
-                progress = f"{self.label}: features of {start:,} of {len(missing):,} images"
-                self.console.print(progress, soft_wrap=True)
                 hashes, places = zip(*missing[start : start + IMAGES_PER_FILE], strict=True)
-                computed = self._compute(images.take(torch.tensor(places)))
+                computed = self._compute(images, torch.tensor(places), progress)
                 path = self.folder / f"{hash_settings({'images': hashes})}.npz"
                 with atomic_write(path) as partial, partial.open("wb") as file:
                     np.savez(file, images=np.array(hashes, dtype=np.uint64), features=computed)
@@ -141,17 +171,24 @@ class FeatureCache:
         return np.stack([features[value] for value in wanted])
 
     @torch.no_grad()
-    def _compute(self, images: Tensor) -> np.ndarray:
-        device = self.classifier.weight.device
-        parts = []
+    def _compute(
+        self, images: LabelledImages, places: Int64[Tensor, "chosen"], progress: "_FeatureProgress"
+    ) -> Float[np.ndarray, "chosen features"]:
+        device, parts = self.classifier.weight.device, list[Tensor]()
+        tolerance = 0.03 if self.is_bfloat16 else 1e-3
         with evaluation_mode(self.network):
-            for batch in images.split(BATCH_SIZE):
-                logits, features = logits_and_features(self.network, self.normalize(batch.to(device)), self.classifier)
-                if not torch.allclose(self.classifier(features), logits, rtol=1e-3, atol=1e-3):
+            for batch in places.split(images.limit_batch(BATCH_SIZE)):
+                pixels = self.normalize(images.take(batch).to(device))
+                with torch.autocast(device.type, torch.bfloat16, enabled=self.is_bfloat16):
+                    logits, features = logits_and_features(self.network, pixels, self.classifier)
+                logits, features = logits.float(), features.float()
+                scale = float(logits.abs().max())
+                if not torch.allclose(self.classifier(features), logits, rtol=tolerance, atol=tolerance * (1 + scale)):
                     raise InputError(
                         f"{self.label}: its logits are not a linear map of its features; finetune: head needs one"
                     )
-                parts.append(features.float().cpu())
+                parts.append(features.cpu())
+                progress.add(len(batch))
         features = torch.cat(parts)
         check_finite(features, self.label)
         return features.numpy()

@@ -288,6 +288,7 @@ def score(prepared: PreparedRun, fitted: FittedNetwork, data: ExperimentData, be
             source=source.get("source"),
             fingerprint=run.fingerprint,
             fold=data.fold(run.seed),
+            image_size=images.training.image_shape[1:],
             data_details={name: value for name, value in source.items() if name != "source"},
         ),
         cost=fitted.cost,
