@@ -148,7 +148,7 @@ def test_given_splits_are_kept(options):
 
 
 def test_images_of_several_sizes_need_the_option_image_size(options):
-    images = [Image.fromarray(PIXELS[0]), *(Image.new("L", (5 + k, 9)) for k in range(10))]
+    images = [Image.fromarray(PIXELS[0]), *(Image.new("L", (5 + k, 9), k) for k in range(10))]
     given = (images, [0, 1] * 5 + [0])
     with pytest.raises(InputError, match=r"image 0 and image 1 .* 3 x 11 x 7 and 3 x 9 x 5; data\.own\.image_size"):
         open_dataset(given, options())

@@ -38,8 +38,9 @@ def save(path, color=RED, size=(13, 7), mode="RGB", **options):
 
 
 def fill(folder, count=5, suffix="png", color=RED):
+    """Images of one color, which differ in red: copies would stay together."""
     for number in range(count):
-        save(folder / f"{number}.{suffix}", color)
+        save(folder / f"{number}.{suffix}", ((color[0] + number) % 256, *color[1:]))
 
 
 def classes(root, names=("ant", "bee"), count=5):

@@ -22,7 +22,7 @@ from vit_vs_cnn.data.image_cache import (
     unwritable_cache,
     write_listing,
 )
-from vit_vs_cnn.data.images import LabelledImages, Source
+from vit_vs_cnn.data.images import LabelledImages, Source, hash_pixels
 from vit_vs_cnn.data.listing import SPLIT_NAMES, SPLITS, ImageListing, check_disjoint_groups
 from vit_vs_cnn.data.options import ArraysOptions
 from vit_vs_cnn.errors import InputError, one_line
@@ -63,8 +63,9 @@ def open_dataset(value: Any, options: ArraysOptions) -> CachedImages:
         with tempfile.TemporaryDirectory(dir=folder, prefix=".own-") as temporary:
             stem = Path(temporary, "own")
             labels = _write_pixels(parts, options, stem.with_suffix(".npy"))
-            listing = _list_parts(parts, labels, options)
-            write_listing(stem, listing, open_image_file(stem.with_suffix(".npy")))
+            pixels = open_image_file(stem.with_suffix(".npy"))
+            listing = _list_parts(parts, labels, options, [hash_pixels(image) for image in pixels])
+            write_listing(stem, listing, pixels)
             target = folder / f"own-{open_stored(stem).fingerprint}"
             for suffix in (".npy", ".json"):
                 os.replace(stem.with_suffix(suffix), target.with_suffix(suffix))
@@ -270,7 +271,9 @@ def _read_item(split: str, part: DatasetSplit, index: int, options: ArraysOption
     return pairs[0]
 
 
-def _list_parts(parts: Mapping[str, DatasetSplit], labels: list[int | str], options: ArraysOptions) -> ImageListing:
+def _list_parts(
+    parts: Mapping[str, DatasetSplit], labels: list[int | str], options: ArraysOptions, hashes: list[bytes]
+) -> ImageListing:
     names_of_parts = {part.class_names for part in parts.values() if part.class_names is not None}
     if len(names_of_parts) > 1:
         raise InputError("data: the splits name different classes; they need the same, in the same order")
@@ -286,7 +289,7 @@ def _list_parts(parts: Mapping[str, DatasetSplit], labels: list[int | str], opti
     kinds = ", ".join(dict.fromkeys(part.description for part in parts.values()))
     description = f"{kinds} ({len(labels):,} images)"
     listing = ImageListing("splits of the source", class_names, names, splits, numbers, groups, description=description)
-    listing = listing.add_folds(options)
+    listing = listing.add_folds(options, hashes)
     if listing.problems:
         raise InputError(f"data: {listing.problems[0].reason}")
     if listing.folds is not None and len(set(listing.folds)) < 2:

@@ -25,7 +25,7 @@ from rich.progress import track
 
 from vit_vs_cnn.console import open_console
 from vit_vs_cnn.data.decoding import UnreadableImage, decode_image
-from vit_vs_cnn.data.images import LabelledImages, concatenate, fingerprint_with_groups
+from vit_vs_cnn.data.images import LabelledImages, concatenate, fingerprint_with_groups, hash_pixels
 from vit_vs_cnn.data.listing import (
     CLASS_REMEDY,
     FileProblem,
@@ -40,7 +40,7 @@ from vit_vs_cnn.data.options import FolderOptions, TableOptions, to_rows_and_col
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.files import atomic_write, file_state, write_text
 
-CACHE_FORMAT = 6
+CACHE_FORMAT = 7
 _CHUNK_BYTES = 2**24
 Item = TypeVar("Item")
 Pixels = UInt8[np.ndarray, "count channels rows cols"]
@@ -290,6 +290,7 @@ def _decode_files(
     root: Path, listing: ImageListing, options: FolderOptions | TableOptions, pixels: Pixels
 ) -> ImageListing:
     """Decode files in threads into the first rows of ``pixels``. Returns the listing of the files that can be read."""
+    hashes: list[bytes | None] = [None] * len(listing.names)
 
     def decode(row: int) -> FileProblem | None:
         name = listing.names[row]
@@ -297,6 +298,7 @@ def _decode_files(
             pixels[row] = decode_image(root / name, options.image_size, options.resize)
         except UnreadableImage as error:
             return FileProblem(error.kind, name, error.reason)
+        hashes[row] = hash_pixels(pixels[row])
         return None
 
     # Pillow warns about odd but readable files.
@@ -306,14 +308,15 @@ def _decode_files(
     if len(rows) < len(results):
         for target, row in enumerate(rows):  # in order, so no row is overwritten before it is moved
             pixels[target] = pixels[row]
-    readable = listing.select(rows)
-    problems = [problem for problem in results if problem is not None]
+    grouped = listing.add_folds(options, hashes)
+    readable = grouped.select(rows)
+    problems = [*grouped.problems[len(listing.problems) :], *filter(None, results)]
     names = {problem.name for problem in listing.small_classes()}
     small = readable.small_classes("readable ", splits={*listing.splits})
     problems += [problem for problem in small if problem.name not in names]
     problems += [
         FileProblem("split without images", f"fold {fold}", f"no image of test fold {fold} can be read")
-        for fold in sorted({*(listing.folds or ())} - {*(readable.folds or ())})
+        for fold in sorted({*(grouped.folds or ())} - {*(readable.folds or ())})
     ]
     if "validation" in {*listing.splits} - {*readable.splits}:
         problems.append(FileProblem("split without images", "validation", "none of the validation images can be read"))

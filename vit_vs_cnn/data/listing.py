@@ -118,31 +118,43 @@ class ImageListing:
                     problems.append(FileProblem("class with too few images", name, reason))
         return problems
 
-    def add_folds(self, options: ImageOptions) -> "ImageListing":
+    def add_folds(self, options: ImageOptions, hashes: Sequence[bytes | None] | None = None) -> "ImageListing":
         """The listing in the order of the splits, with test folds for the training images if there are no test images.
 
-        A class whose groups are all in one fold becomes one of the ``problems``.
+        A group is in one fold. With ``hashes``, copies are one group, and groups with a common image are merged. A
+        class whose groups are all in one fold becomes one of the ``problems``.
+
+        Arguments:
+            hashes: hash of the pixels of each image, in the order of the splits; None for images that were not read.
         """
         import torch
 
-        from vit_vs_cnn.data.subsets import assign_folds
+        from vit_vs_cnn.data.subsets import assign_folds, merge_copies
 
         order = sorted(range(len(self.names)), key=lambda row: SPLITS.index(self.splits[row]))
         listing = self.select(order)
         count = listing.splits.count("train")
         if "test" in listing.splits or not count:
             return listing
+        reason = "has no two groups that can be parted, and needs at least 2, to train on and to test"
+        if hashes is not None:
+            units = listing.names if listing.groups is None else listing.groups
+            merged = merge_copies(units, hashes)
+            if merged != units:
+                listing = replace(listing, groups=merged)
+                reason = "has only copies of one image or group, and needs at least 2, to train on and to test"
         labels = torch.tensor(listing.labels[:count], dtype=torch.int64)
         groups = None if listing.groups is None else listing.groups[:count]
         folds = assign_folds(
             listing.names[:count], labels, fraction=options.test_fraction, seed=options.split_seed, groups=groups
         )
-        reason = "has no two groups that can be parted, and needs at least 2, to train on and to test"
         problems = [
             FileProblem("class with too few images", name, f"class {name!r} {reason}")
             for label, name in enumerate(self.class_names)
             if groups is not None and len(folds[labels == label].unique()) == 1
         ]
+        known = {problem.name for problem in self.problems}
+        problems = [problem for problem in problems if problem.name not in known]
         return replace(listing, folds=folds.tolist(), problems=[*self.problems, *problems])
 
 
