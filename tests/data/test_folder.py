@@ -372,6 +372,36 @@ def test_unreadable_files_are_left_out_on_request_with_a_warning_each_time(root,
     assert "skip_unreadable" in message_of(open_folder(root, options()).train)
 
 
+def test_drop_keeps_the_first_of_equal_images_and_none_of_those_in_two_classes(root, options):
+    classes(root)
+    kept = open_folder(root, options()).fingerprint
+    assert open_folder(root, options(duplicates="drop")).fingerprint == kept
+    for name in ("9.png", "8.png"):
+        save(root / "ant" / name, (0, 0, 0))
+    save(root / "bee" / "9.png", (2, 0, 0))
+    message = "drop leaves out 2 images equal to an earlier one and 2 images with copies in other classes"
+    for _ in range(2):  # decoded, then from the cache
+        source = open_folder(root, options(duplicates="drop"))
+        with pytest.warns(UserWarning, match=message) as warned:
+            train = source.train()
+        assert len(warned) == 1 and source.provenance()["dropped_copies"] == 4
+        assert train.sample_ids == [f"ant/{n}.png" for n in (0, 1, 3, 4)] + [f"bee/{n}.png" for n in range(5)]
+        assert train.images[:4, 0, 0, 0].tolist() == [0, 1, 3, 4] and len(set(source.folds)) == 5
+    assert len(open_folder(root, options()).train()) == 13
+
+
+def test_drop_leaves_out_test_images_that_are_copies_of_training_images(root, options):
+    for split in ("train", "test"):
+        classes(root / split, count=5 if split == "train" else 6)
+    with pytest.warns(UserWarning, match="leaves out 10 images equal to an earlier one$"):
+        assert open_folder(root, options(duplicates="drop")).test().sample_ids == ["test/ant/5.png", "test/bee/5.png"]
+    for path in (root / "test" / "ant").iterdir():
+        save(path, (0, 0, 0))
+    with pytest.warns(UserWarning, match="leaves out 11"):
+        message = message_of(open_folder(root, options(duplicates="drop")).train)
+    assert "class 'ant' has 0 different readable test images" in message
+
+
 EMPTIED = {
     "test/bee": (4, "class 'bee' has 0 readable test"),
     "validation": (8, "none of the validation images can be"),

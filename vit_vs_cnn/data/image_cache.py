@@ -23,7 +23,7 @@ import torch
 from jaxtyping import UInt8
 from rich.progress import track
 
-from vit_vs_cnn.console import open_console
+from vit_vs_cnn.console import format_count, open_console
 from vit_vs_cnn.data.decoding import UnreadableImage, decode_image
 from vit_vs_cnn.data.images import LabelledImages, concatenate, fingerprint_with_groups, hash_pixels
 from vit_vs_cnn.data.listing import (
@@ -76,7 +76,12 @@ class CachedImages:
 
     @cached_property
     def _stored(self) -> tuple[ImageListing, Pixels]:
-        return self._read(self.listed)
+        listing, pixels = self._read(self.listed)
+        reasons = ("equal to an earlier one", "with copies in other classes")
+        counts = [pair for pair in zip(listing.dropped, reasons, strict=True) if pair[0]]
+        if text := " and ".join(f"{format_count(count, 'image')} {reason}" for count, reason in counts):
+            warnings.warn(f"{self.root}: data.{self.kind}.duplicates drop leaves out {text}", stacklevel=3)
+        return listing, pixels
 
     @property
     def listing(self) -> ImageListing:
@@ -124,6 +129,7 @@ class CachedImages:
             "source": self.kind,
             **origin,
             "counts": listing.counts(),
+            **({"dropped_copies": sum(listing.dropped)} if any(listing.dropped) else {}),
             **({} if listing.groups is None else {"groups": len(set(listing.groups))}),
             **({} if listing.folds is None else {"folds": len(set(listing.folds))}),
         }
@@ -226,7 +232,8 @@ def _read_pair(stem: Path) -> tuple[ImageListing, Pixels]:
     index = json.loads(stem.with_suffix(".json").read_text(encoding="utf-8"))
     values = json.loads(index["listing"])
     problems = [FileProblem(*problem) for problem in values["problems"]]
-    listing = ImageListing(**values | {"class_names": tuple(values["class_names"]), "problems": problems})
+    values |= {name: tuple(values[name]) for name in ("class_names", "dropped") if name in values}
+    listing = ImageListing(**values | {"problems": problems})
     pixels = open_image_file(stem.with_suffix(".npy"))
     if _checksum(index["listing"], pixels[: len(listing.names)]) != index["crc32"]:
         raise ValueError("damaged")
@@ -304,20 +311,41 @@ def _decode_files(
     # Pillow warns about odd but readable files.
     with warnings.catch_warnings(action="ignore"), ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as pool:
         results = [*track_writing(pixels, pool.map(decode, range(len(listing.names))), "Decoding images")]
-    rows = [row for row, problem in enumerate(results) if problem is None]
-    if len(rows) < len(results):
-        for target, row in enumerate(rows):  # in order, so no row is overwritten before it is moved
+    copies, of_several_classes = _find_copies(hashes, listing.labels) if options.duplicates == "drop" else ([], [])
+    kept = sorted({*range(len(results))}.difference(copies, of_several_classes))
+    grouped = listing.select(kept).add_folds(options, [hashes[row] for row in kept])
+    readable = grouped.select([index for index, row in enumerate(kept) if results[row] is None])
+    for target, row in enumerate(row for row in kept if results[row] is None):  # in order: no row is lost
+        if target < row:
             pixels[target] = pixels[row]
-    grouped = listing.add_folds(options, hashes)
-    readable = grouped.select(rows)
     problems = [*grouped.problems[len(listing.problems) :], *filter(None, results)]
     names = {problem.name for problem in listing.small_classes()}
-    small = readable.small_classes("readable ", splits={*listing.splits})
+    adjective = "readable " if options.duplicates == "keep" else "different readable "
+    small = readable.small_classes(adjective, splits={*listing.splits})
     problems += [problem for problem in small if problem.name not in names]
     problems += [
         FileProblem("split without images", f"fold {fold}", f"no image of test fold {fold} can be read")
         for fold in sorted({*(grouped.folds or ())} - {*(readable.folds or ())})
     ]
     if "validation" in {*listing.splits} - {*readable.splits}:
-        problems.append(FileProblem("split without images", "validation", "none of the validation images can be read"))
-    return replace(readable, problems=problems)
+        problems.append(FileProblem("split without images", "validation", "none of the validation images can be used"))
+    return replace(readable, problems=problems, dropped=(len(copies), len(of_several_classes)))
+
+
+def _find_copies(hashes: Sequence[bytes | None], labels: Sequence[int]) -> tuple[list[int], list[int]]:
+    """Rows of images that equal an earlier one of their class, and rows of all images with copies in several classes.
+
+    Arguments:
+        hashes: hash of the pixels of each image; None for an image without copies.
+    """
+    rows_of_pixels: dict[bytes, list[int]] = {}
+    for row, pixels in enumerate(hashes):
+        if pixels is not None:
+            rows_of_pixels.setdefault(pixels, []).append(row)
+    copies, of_several_classes = list[int](), list[int]()
+    for rows in rows_of_pixels.values():
+        if len({labels[row] for row in rows}) > 1:
+            of_several_classes += rows
+        else:
+            copies += rows[1:]
+    return copies, of_several_classes

@@ -78,6 +78,7 @@ class ImageListing:
         names: name of each image: a path, or a number in the source.
         folds: test fold of each training image. None if there are test images.
         description: description of the Python object that contains the images, if they have no paths.
+        dropped: numbers of images that ``duplicates: drop`` leaves out: copies in one class, and in several classes.
     """
 
     layout: str
@@ -89,6 +90,7 @@ class ImageListing:
     folds: list[int] | None = None
     problems: list[FileProblem] = field(default_factory=list)
     description: str = ""
+    dropped: tuple[int, int] = (0, 0)
 
     def select(self, rows: Sequence[int]) -> "ImageListing":
         """The listing of some images, in ascending order."""

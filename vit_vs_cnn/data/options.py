@@ -10,6 +10,7 @@ from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.strict_yaml import check_class
 
 Resize = Literal["crop", "squash", "pad"]
+Duplicates = Literal["keep", "drop"]
 Split = Literal["train", "test"]
 Task = Literal["shape", "same_different"]
 #: Below this distance the two shapes of same_different overlap.
@@ -193,10 +194,13 @@ class FileOptions(ImageOptions):
 
     Args:
         skip_unreadable: leave out files that cannot be used, with a warning and a list, instead of stopping.
+        duplicates: keep, or drop copies (images with equal pixels). drop keeps the first image of equal ones, in the
+            order training, validation, test; of copies in different classes it keeps none.
     """
 
     image_size: int | tuple[int, int] = 64
     skip_unreadable: bool = False
+    duplicates: Duplicates = "keep"
 
 
 @dataclass(frozen=True)
