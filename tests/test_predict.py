@@ -13,6 +13,7 @@ import torch
 from PIL import Image
 
 import vit_vs_cnn as vc
+from tests.experiments.tiny import tiny_experiment
 from tests.results import changed
 from vit_vs_cnn.analysis.analysis import read_analysis
 from vit_vs_cnn.cli import main
@@ -125,6 +126,28 @@ def test_predict_preprocesses_images_as_in_training_also_in_gray(mode, tmp_path)
         ((_, grey),) = next(decode_batches(files, (1, 13, 13), resize))
         expected = Image.fromarray(trained.permute(1, 2, 0).numpy()).convert("L")
         np.testing.assert_array_equal(grey[0], np.asarray(expected))
+
+
+def test_a_network_reads_12_bit_files_as_in_training_and_the_audit_reports_their_scale(tmp_path):
+    """Images of one class are so dark that their own largest values would need 10 bits."""
+    rng = np.random.default_rng(3)
+    for name, limit in (("dark", 1000), ("light", 4096)):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        for number in range(10):
+            values = rng.integers(0, limit, (16, 16), dtype=np.uint16)
+            Image.fromarray(values).save(tmp_path / "photos" / name / f"{number}.png")
+    data = {"source": "folder", "root": str(tmp_path / "photos"), "validation_fraction": 0.2}
+    data["folder"] = {"image_size": 16, "cache": str(tmp_path / "cache")}
+    protocol = {"train_sizes": ["all"], "seeds": [0], "budget": {"steps": 2}, "batch_size": 4}
+    found = vc.train(tiny_experiment(tmp_path / "runs", data=data, protocol=protocol), quiet=True)
+    network = vc.load(next(found.folder.glob("resnet-*")))
+    images = network.pool().images
+    assert network.about.gray_bits == 12 and images.images.max() > 250
+    from_files = network.predict([tmp_path / "photos" / name for name in images.sample_ids])
+    np.testing.assert_allclose(from_files.probabilities, network.predict(images.images).probabilities, rtol=1e-5)
+    audit = vc.audit(overrides={"data.root": data["root"]}, output=tmp_path / "audit", quiet=True)
+    note = "no value in 20 gray files of 16 bits is above 4,095, so 4,095 is read as white (12 bits)"
+    assert note in [finding.description for finding in audit.findings] and not audit.blank
 
 
 def test_the_command_writes_one_row_for_each_image_and_reports_unreadable_ones(vit, photos, tmp_path, capsys):

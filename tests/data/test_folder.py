@@ -96,6 +96,21 @@ def test_16_bit_gray_is_scaled_and_not_clipped_and_32_bit_gray_refused(tmp_path,
             decode_image(tmp_path / "x.tif", 2)
 
 
+@pytest.mark.parametrize(("largest", "white"), [(200, 255), (4000, 4095), (9000, 16383), (16384, 65535)])
+def test_16_bit_files_have_one_white_that_depends_on_the_largest_value_of_the_folder(root, options, largest, white):
+    classes(root)
+    before = open_folder(root, options()).train()
+    for number, value in enumerate((largest // 7, largest)):
+        Image.fromarray(np.full((5, 7), value, np.uint16)).save(root / "bee" / f"x{number}.{['png', 'tif'][number]}")
+    source = open_folder(root, options())
+    images = dict(zip(source.train().sample_ids, source.train().images, strict=True))
+    assert images["bee/x0.png"].unique().item() == round(largest // 7 * 255 / white)
+    assert images["bee/x1.tif"].unique().item() == round(largest * 255 / white)
+    assert 2**source.listing.gray_bits - 1 == white
+    assert all(torch.equal(images[name], pixels) for name, pixels in zip(before.sample_ids, before.images, strict=True))
+    assert open_folder(root, options()).listing.gray_bits == source.listing.gray_bits  # from the cache
+
+
 @pytest.mark.parametrize(
     ("mode", "suffix"), [("CMYK", "jpg"), ("CMYK", "tif"), ("YCbCr", "tif"), ("LAB", "tif"), ("P", "gif")]
 )

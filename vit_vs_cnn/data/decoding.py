@@ -44,7 +44,7 @@ class UnreadableImage(InputError):
 
 
 def decode_image(
-    path: Path, image_size: int | tuple[int, int] | None, resize: Resize = "crop"
+    path: Path, image_size: int | tuple[int, int] | None, resize: Resize = "crop", gray_bits: int = 16
 ) -> UInt8[np.ndarray, "3 rows cols"]:
     """The image in a file, upright, on white where it is transparent, at ``image_size``.
 
@@ -52,6 +52,7 @@ def decode_image(
         path: a file in one of ``FORMATS``; of an animation the first frame is used.
         image_size: pixels of a square, or (rows, cols); None for the size of the image.
         resize: as in ``ImageOptions``.
+        gray_bits: bits of the values in a gray file of 16 bits, as of ``find_gray_bits``: 2^bits - 1 becomes white.
 
     Raises:
         UnreadableImage: a file that is missing, forbidden, no regular file, empty, damaged, no image, or larger than
@@ -65,7 +66,7 @@ def decode_image(
                 rows, cols = to_rows_and_cols(image_size)
                 size = (2 * rows, 2 * cols) if _is_rotated(file) else (2 * cols, 2 * rows)
                 file.draft(None, size)  # JPEG: decode no more than is needed
-            return resize_image(file, image_size, resize)
+            return resize_image(file, image_size, resize, gray_bits)
     except UnreadableImage:
         raise
     except InputError as error:
@@ -74,7 +75,9 @@ def decode_image(
         raise UnreadableImage(path, *_kind_and_reason(path, error)) from None
 
 
-def to_pixels(image: Any, image_size: int | tuple[int, int] | None = None, resize: Resize = "crop") -> ChannelsFirst:
+def to_pixels(
+    image: Any, image_size: int | tuple[int, int] | None = None, resize: Resize = "crop", gray_bits: int = 16
+) -> ChannelsFirst:
     """A file, a Pillow image, an array or a tensor as bytes, at ``image_size`` if that is given.
 
     Files and Pillow images become RGB. Arrays and tensors keep their one or three channels.
@@ -83,12 +86,12 @@ def to_pixels(image: Any, image_size: int | tuple[int, int] | None = None, resiz
         InputError: no image, one that cannot be read, or other values than bytes and bytes divided by 255.
     """
     if isinstance(image, str | Path):
-        return decode_image(Path(image), image_size, resize)
+        return decode_image(Path(image), image_size, resize, gray_bits)
     if isinstance(image, Image.Image):
         try:
             copy = image.copy()  # it is turned upright in place
             copy.format = image.format
-            return resize_image(copy, image_size, resize)
+            return resize_image(copy, image_size, resize, gray_bits)
         except InputError:
             raise
         except Exception as error:  # readers fail in many ways on damaged files, with SyntaxError among them
@@ -130,7 +133,7 @@ def channels_first(image: np.ndarray | Tensor, channels: Collection[int] = (1, 3
 
 
 def resize_image(
-    image: Image.Image, image_size: int | tuple[int, int] | None, resize: Resize = "crop"
+    image: Image.Image, image_size: int | tuple[int, int] | None, resize: Resize = "crop", gray_bits: int = 16
 ) -> UInt8[np.ndarray, "3 rows cols"]:
     """An opened image as ``decode_image`` returns it. The image is turned upright in place.
 
@@ -142,7 +145,7 @@ def resize_image(
     image.load()
     with contextlib.suppress(Exception):  # the pixels are whole, the EXIF block is not
         ImageOps.exif_transpose(image, in_place=True)
-    rgb = _eight_bit(image)
+    rgb = _eight_bit(image, gray_bits)
     if rgb.has_transparency_data:
         above = rgb.convert("RGBA")
         rgb = Image.alpha_composite(Image.new("RGBA", above.size, "white"), above)
@@ -223,7 +226,28 @@ def _is_rotated(image: Image.Image) -> bool:
         return False
 
 
-def _eight_bit(image: Image.Image) -> Image.Image:
+def find_gray_bits(paths: Sequence[Path]) -> int:
+    """Bits of the values in gray files of 16 bits: the smallest of 8, 10, 12, 14 and 16 that holds all values.
+
+    Microscopes and X-ray detectors store 12 bits in files of 16. With 65,535 as white, these are almost black. All
+    files have one number: with a number for each file, dark images would become as bright as others.
+
+    Files of 8 bits, and of 16 bits in color, do not count: Pillow keeps the upper 8 bits of each color.
+    """
+
+    def find_largest(path: Path) -> int:
+        with contextlib.suppress(Exception):  # decoding reports what cannot be read
+            if path.is_file():  # opening a pipe would wait for its writer
+                with Image.open(path, formats=FORMATS) as image:
+                    return int(np.asarray(image).max()) if image.mode.startswith("I") else 0
+        return 0
+
+    with ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as pool:
+        largest = max(pool.map(find_largest, paths), default=0)
+    return next((bits for bits in (8, 10, 12, 14) if 0 < largest < 2**bits), 16)
+
+
+def _eight_bit(image: Image.Image, gray_bits: int) -> Image.Image:
     """Grey of 16 bits scaled to 8 bits, with its transparent color. Other modes stay as they are.
 
     Raises:
@@ -234,7 +258,8 @@ def _eight_bit(image: Image.Image) -> Image.Image:
     if image.mode == "F" or (image.mode == "I" and image.format not in ("PNG", "PPM")):
         raise InputError("grey of 32 bits, whose black and white are not known; save it with 8 or 16 bits")
     values = np.asarray(image)
-    grey = Image.fromarray(np.rint(values / 257).astype(np.uint8))
+    white = 2**gray_bits - 1
+    grey = Image.fromarray(np.rint(values.clip(max=white) / (white / 255)).astype(np.uint8))
     color = image.info.get("transparency")
     return grey if color is None else Image.merge("LA", (grey, Image.fromarray(np.uint8(255) * (values != color))))
 
@@ -268,7 +293,9 @@ class InputImage:
     name: str
     content: Path | Image.Image | Tensor
 
-    def decode(self, shape: tuple[int, int, int], resize: Resize) -> UInt8[Tensor, "channels rows cols"]:
+    def decode(
+        self, shape: tuple[int, int, int], resize: Resize, gray_bits: int = 16
+    ) -> UInt8[Tensor, "channels rows cols"]:
         """The bytes at ``shape``. Bytes of another shape are resized as files are, to RGB or its luminance.
 
         Raises:
@@ -283,7 +310,7 @@ class InputImage:
                 "another shape, get 1 or 3 channels"
             )
         try:
-            pixels = to_pixels(content, (rows, cols), resize)
+            pixels = to_pixels(content, (rows, cols), resize, gray_bits)
         except UnreadableImage:
             raise
         except InputError as error:
@@ -295,14 +322,14 @@ class InputImage:
 
 
 def decode_batches(
-    images: Iterable[InputImage], shape: tuple[int, int, int], resize: Resize
+    images: Iterable[InputImage], shape: tuple[int, int, int], resize: Resize, gray_bits: int = 16
 ) -> Iterator[list[tuple[InputImage, UInt8[Tensor, "channels rows cols"] | str]]]:
     """Batches of images with their bytes, in order, or with the reason if an image cannot be read."""
     size = max(1, min(MAX_BATCH_IMAGES, MAX_BATCH_PIXELS // (shape[1] * shape[2])))
 
     def read(image: InputImage) -> Tensor | str:
         try:
-            return image.decode(shape, resize)
+            return image.decode(shape, resize, gray_bits)
         except InputError as error:
             return error.reason if isinstance(error, UnreadableImage) else str(error)
 

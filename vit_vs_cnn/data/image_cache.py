@@ -24,7 +24,7 @@ from jaxtyping import UInt8
 from rich.progress import track
 
 from vit_vs_cnn.console import format_count, open_console
-from vit_vs_cnn.data.decoding import UnreadableImage, decode_image
+from vit_vs_cnn.data.decoding import UnreadableImage, decode_image, find_gray_bits
 from vit_vs_cnn.data.images import LabelledImages, concatenate, fingerprint_with_groups, hash_pixels
 from vit_vs_cnn.data.listing import (
     CLASS_REMEDY,
@@ -298,17 +298,18 @@ def _decode_files(
 ) -> ImageListing:
     """Decode files in threads into the first rows of ``pixels``. Returns the listing of the files that can be read."""
     hashes: list[bytes | None] = [None] * len(listing.names)
+    with warnings.catch_warnings(action="ignore"):  # Pillow warns about odd but readable files
+        gray_bits = find_gray_bits([root / name for name in listing.names])
 
     def decode(row: int) -> FileProblem | None:
         name = listing.names[row]
         try:
-            pixels[row] = decode_image(root / name, options.image_size, options.resize)
+            pixels[row] = decode_image(root / name, options.image_size, options.resize, gray_bits)
         except UnreadableImage as error:
             return FileProblem(error.kind, name, error.reason)
         hashes[row] = hash_pixels(pixels[row])
         return None
 
-    # Pillow warns about odd but readable files.
     with warnings.catch_warnings(action="ignore"), ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as pool:
         results = [*track_writing(pixels, pool.map(decode, range(len(listing.names))), "Decoding images")]
     copies, of_several_classes = _find_copies(hashes, listing.labels) if options.duplicates == "drop" else ([], [])
@@ -329,7 +330,7 @@ def _decode_files(
     ]
     if "validation" in {*listing.splits} - {*readable.splits}:
         problems.append(FileProblem("split without images", "validation", "none of the validation images can be used"))
-    return replace(readable, problems=problems, dropped=(len(copies), len(of_several_classes)))
+    return replace(readable, problems=problems, gray_bits=gray_bits, dropped=(len(copies), len(of_several_classes)))
 
 
 def _find_copies(hashes: Sequence[bytes | None], labels: Sequence[int]) -> tuple[list[int], list[int]]:

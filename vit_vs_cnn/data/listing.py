@@ -78,6 +78,7 @@ class ImageListing:
         names: name of each image: a path, or a number in the source.
         folds: test fold of each training image. None if there are test images.
         description: description of the Python object that contains the images, if they have no paths.
+        gray_bits: bits of the values in gray files of 16 bits (``find_gray_bits``).
         dropped: numbers of images that ``duplicates: drop`` leaves out: copies in one class, and in several classes.
     """
 
@@ -90,6 +91,7 @@ class ImageListing:
     folds: list[int] | None = None
     problems: list[FileProblem] = field(default_factory=list)
     description: str = ""
+    gray_bits: int = 16
     dropped: tuple[int, int] = (0, 0)
 
     def select(self, rows: Sequence[int]) -> "ImageListing":

@@ -58,6 +58,7 @@ class Severity(StrEnum):
     STOPS_TRAINING = "stops training"
     MISLEADING = "misleading results"
     WEAKER = "weaker results"
+    NOTE = "note"
 
 
 class DuplicateKind(StrEnum):
@@ -122,6 +123,7 @@ class Audit(CommandResult):
         counts: number of usable images by split and class; with test folds, for the split of seed 0.
         files: size, format and color mode of each file; empty without files.
         pairs: similar images, the most serious problem first; None if they were not searched for.
+        gray_bits: bits of the values in gray files of 16 bits (``find_gray_bits``).
         pictures: both images of the first pairs side by side, ``(rows, cols, channels)``.
     """
 
@@ -139,6 +141,7 @@ class Audit(CommandResult):
     pairs: tuple[DuplicatePair, ...] | None
     pictures: tuple[UInt8[np.ndarray, "_ _ _"], ...]
     written: tuple[Path, ...] = ()
+    gray_bits: int = 16
 
     @property
     def by_class(self) -> dict[str, int]:
@@ -247,6 +250,7 @@ def audit_images(
         blank=tuple(names[index] for index in torch.nonzero(blank)[:, 0].tolist()),
         pairs=pairs,
         pictures=pictures,
+        gray_bits=16 if listing is None else listing.gray_bits,
     )
 
 
@@ -326,6 +330,14 @@ def _file_findings(audit: Audit) -> Iterator[AuditFinding]:
         if audit.resize == "crop":
             advice += f". If the crop removes the object, use --{settings}.resize pad"
         yield AuditFinding(Severity.MISLEADING, "Blank images", description, advice)
+    if audit.gray_bits < 16:
+        deep, white = sum(file.mode.startswith("I") for file in audit.files), 2**audit.gray_bits - 1
+        description = (
+            f"no value in {format_count(deep, 'gray file')} of 16 bits is above {white:,}, so {white:,} is read as "
+            f"white ({audit.gray_bits} bits)"
+        )
+        advice = "Nothing has to be done; a file with larger values would make all of them darker"
+        yield AuditFinding(Severity.NOTE, "Gray values of less than 16 bits", description, advice)
     (rows, cols), count = audit.image_size, len(audit.files)
     scales = [sorted((file.height / rows, file.width / cols)) for file in audit.files]
     if (small := sum(scale[audit.resize == "pad"] < 1 for scale in scales)) > MIN_AFFECTED_FRACTION * count:

@@ -259,7 +259,7 @@ class TrainedNetwork:
         names, errors, probabilities = list[str](), dict[int, str](), list[np.ndarray]()
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", module="PIL")  # about unusual but readable files
-            for batch in decode_batches(images, self.image_shape, self.resize):
+            for batch in decode_batches(images, self.image_shape, self.resize, self.about.gray_bits):
                 errors |= {len(names) + i: pixels for i, (_, pixels) in enumerate(batch) if isinstance(pixels, str)}
                 names += [image.name for image, _ in batch]
                 if decoded := [pixels for _, pixels in batch if isinstance(pixels, Tensor)]:
@@ -367,8 +367,9 @@ class TrainedNetwork:
         config: Any = getattr(network, "pretrained_cfg", None) or {}
         moments = (config.get(key, (0.5,)) if shape[0] == 3 else (0.5,) for key in ("mean", "std"))
         mean, std = (torch.tensor(values).expand(shape[0]).tolist() for values in moments)
-        resize = "crop" if isinstance(classes_from, LabelledImages) else classes_from.resize
-        about = CheckpointInfo({"name": name}, class_names, shape, mean, std)
+        is_network = isinstance(classes_from, TrainedNetwork)
+        resize, gray_bits = (classes_from.resize, classes_from.about.gray_bits) if is_network else ("crop", 16)
+        about = CheckpointInfo({"name": name}, class_names, shape, mean, std, gray_bits)
         untrained = () if file else (f"{word}: no weights were named, so it is untrained",)
         title, path = (f"{name} ({Path(file).stem})", Path(file).absolute()) if file else (name, Path(name))
         return cls(title, path, network.eval(), about, resize, warnings=untrained)
