@@ -1,6 +1,7 @@
 """A folder of images is read correctly, or refused in one line with the reason and the file."""
 
 import os
+import shutil
 import socket
 import struct
 import warnings
@@ -262,11 +263,26 @@ def test_nested_folders_are_read_and_hidden_and_other_files_are_not(root, option
     fill(root / "__MACOSX" / "ant", 1)
     for name in ("Thumbs.db", ".DS_Store", "desktop.ini", "._ant"):
         (root / name).touch()
-    listing = open_folder(root, options()).listing
+    fill(root / "bee" / "brown", 2)
+    for name in "abcd":
+        fill(root / "bee" / f"tree {name}", 1)
+    with pytest.warns(UserWarning) as warned:
+        listing = open_folder(root, options()).listing
+    assert [str(warning.message) for warning in warned] == [
+        f"{root}: class ant has 1 image in its sub-folder deep (as in 1 more of the classes). These count as ant. If "
+        f"the sub-folders are the classes, use --data.root {root}/ant or a table (--data.source table)"
+    ]
     assert listing.class_names == ("ant", "bee")
-    assert sum(split["ant"] for split in listing.counts().values()) == 4
+    shutil.rmtree(root / "ant" / "deep")
+    with pytest.warns(UserWarning, match="bee has 6 images in its sub-folders brown, tree a, tree b and 2 more. These"):
+        open_folder(root, options()).listed  # noqa: B018
+    assert {name for name in listing.names if name.startswith("ant")} == {
+        *(f"ant/{number}.png" for number in range(3)),
+        "ant/deep/deeper/x.JPG",
+    }
 
 
+@pytest.mark.filterwarnings("ignore:.*in its sub-folder")
 def test_links_to_folders_elsewhere_are_followed(root, options, tmp_path):
     classes(root, count=3)
     fill(tmp_path / "elsewhere", 2)
@@ -279,6 +295,7 @@ def test_links_to_folders_elsewhere_are_followed(root, options, tmp_path):
     assert counts == {"ant": 5, "bee": 3, "cat": 4}
 
 
+@pytest.mark.filterwarnings("ignore:.*in its sub-folder")
 @pytest.mark.parametrize("target", ["..", ".", "../bee", "../..", "itself", "two elsewhere", "in a circle elsewhere"])
 def test_a_link_that_would_mix_classes_is_not_followed_and_is_named(root, options, tmp_path, target):
     classes(root)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from vit_vs_cnn.console import format_count
+from vit_vs_cnn.console import format_count, join_names
 from vit_vs_cnn.data.options import FolderOptions, ImageOptions, TableOptions
 from vit_vs_cnn.errors import InputError, MissingImages, one_line
 from vit_vs_cnn.files import escape_name
@@ -247,8 +247,30 @@ def list_folder(root: Path, options: FolderOptions) -> ImageListing:
             raise InputError(f"{root / name}: data.folder.group {options.group!r} finds no group in its name")
         check_disjoint_groups(root, groups, splits)
     layout = "class folders" if folders["train"] == root else "split folders"
+    _warn_of_subfolders(root, layout, [(name, class_names[label]) for name, _, label in images])
     listing = ImageListing(layout, class_names, names, splits, labels, groups)
     return replace(listing, problems=problems + listing.small_classes())
+
+
+def _warn_of_subfolders(root: Path, layout: str, images: Sequence[tuple[str, str]]) -> None:
+    """Print one line if images (path under the root, class) are in sub-folders of the folder of a class."""
+    depth = 1 if layout == "class folders" else 2
+    inside: dict[str, Counter[str]] = {}
+    for name, class_name in images:
+        if len(parts := name.split("/")) > depth + 1:
+            inside.setdefault(class_name, Counter())[parts[depth]] += 1
+    if not inside:
+        return
+    class_name, counts = next(iter(inside.items()))
+    names = [*counts][:_SHOWN_PROBLEMS] + [f"{len(counts) - _SHOWN_PROBLEMS:,} more"] * (len(counts) > _SHOWN_PROBLEMS)
+    count, folders = format_count(counts.total(), "image"), f"sub-folder{'s' * (len(counts) > 1)} {join_names(names)}"
+    others = f" (as in {len(inside) - 1:,} more of the classes)" if len(inside) > 1 else ""
+    place = f"--data.root {root / class_name} or " if depth == 1 else ""
+    warnings.warn(
+        f"{root}: class {class_name} has {count} in its {folders}{others}. These count as {class_name}. If the "
+        f"sub-folders are the classes, use {place}a table (--data.source table)",
+        stacklevel=3,
+    )
 
 
 def split_folders(root: Path) -> dict[str, Path]:
