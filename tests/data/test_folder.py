@@ -16,6 +16,7 @@ from PIL import Image
 from vit_vs_cnn.data import image_cache
 from vit_vs_cnn.data.decoding import UnreadableImage, decode_image
 from vit_vs_cnn.data.image_cache import open_folder
+from vit_vs_cnn.data.listing import check_folder
 from vit_vs_cnn.data.options import FolderOptions
 from vit_vs_cnn.errors import InputError
 
@@ -345,8 +346,15 @@ TWO = {"train/ant": 5, "train/bee": 5}
     ("counts", "expected_message"),
     [
         ({}, "photos: no such folder"),
-        ({"": 1}, "no class folder, and at least 2 are needed"),
-        ({"ant": 5}, "only the class folder 'ant', and at least 2 are needed; allowed layouts: <class>/<images>"),
+        (
+            {"": 2},
+            "no class folder, and at least 2 are needed; put the 2 images into folders of classes, or name the cl",
+        ),
+        (
+            {"ant": 5},
+            "only the class folder 'ant', and at least 2 are needed; add a folder for each other class; allowed",
+        ),
+        ({"pets/cat": 5, "pets/dog": 5}, "; if its sub-folders are the classes, use --data.root"),
         ({"ant": 5, "bee": 5, "cat": 2}, "class 'cat' has 2 train images, and needs at least 3"),
         ({"ant": 5, "bee": 5, "cat": 0}, "'cat' has 0 train images (files that end in .bmp .gif .jfif"),
         ({**TWO, "test/ant": 5}, "class 'bee' has 0 test images"),
@@ -361,6 +369,29 @@ def test_an_unusable_folder_is_refused_in_one_line(root, options, counts, expect
         (root / name).mkdir(parents=True, exist_ok=True)
         fill(root / name, count)
     assert expected_message in message_of(open_folder(root, options()).train)
+
+
+def test_videos_dicom_and_heic_files_are_refused_with_a_remedy_each(root, options):
+    classes(root, count=19)
+    for name in ("ant/b.MP4", "ant/a.mp4", "bee/x.dcm", "bee/deep/y.dcm"):
+        (root / name).parent.mkdir(exist_ok=True)
+        (root / name).write_bytes(b"")
+    (root / "bee" / "x.png").write_bytes(bytes(128) + b"DICM")
+    (root / "ant" / "x.jpg").write_bytes(b"\0\0\0\x18ftypheic")
+    message = message_of(open_folder(root, options()).train)
+    assert "DICOM: 3, video: 2, HEIC: 1 (ant/a.mp4: a video; extract its frames, as by ffmpeg -i FILE -vf " in message
+    assert "x.dcm: a DICOM file; convert it to PNG" in message and "; and 3 more)" in message
+    assert 'ant/x.jpg: a HEIC file, which needs pillow-heif: pip install -e ".[heic]"' in message
+    with pytest.warns(UserWarning, match="left out: DICOM: 3"):
+        assert len(open_folder(root, options(skip_unreadable=True)).train()) == 38
+
+
+def test_the_remedy_for_a_class_of_videos_alone_is_named_before_any_image_is_read(root, options):
+    for name in ("ant", "bee", "cat"):
+        (root / name).mkdir(parents=True)
+        (root / name / "x.mov").touch()
+    with pytest.raises(InputError, match=r"class 'ant' has 0 train images .*ant/x.mov: a video; extract its frames"):
+        check_folder(root, options())
 
 
 def test_folders_beside_train_are_ignored_with_a_warning(root, options):

@@ -18,13 +18,15 @@ from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
 from vit_vs_cnn.data.images import MAX_BATCH_PIXELS
-from vit_vs_cnn.data.listing import ENDINGS, SUFFIXES
+from vit_vs_cnn.data.listing import ENDINGS, FORMAT_REASONS, KIND_OF_ENDING, SUFFIXES
 from vit_vs_cnn.data.options import Resize, to_rows_and_cols
 from vit_vs_cnn.errors import InputError, one_line
 from vit_vs_cnn.files import escape_name
 
 #: The readers that Pillow may use. Others start programs (EPS) or are so rare that they are likely a mistake.
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
+#: Bytes 8 to 12 of HEIC and HEIF files.
+HEIC_BRANDS = (b"heic", b"heix", b"hevc", b"hevx", b"heim", b"heis", b"mif1", b"msf1")
 REDUCING_GAP = 3.0  # reduction by a whole number first, then the filter; the difference to the filter alone is small
 ALLOWED_PIXEL_VALUES = "bytes (uint8) from 0 to 255, or floats that are bytes / 255, as ToTensor gives them"
 #: A float x counts as a byte / 255 if 255 x is at most this far from a whole number, by the type of x.
@@ -208,12 +210,22 @@ def _kind_and_reason(path: Path, error: Exception) -> tuple[str, str]:
         case UnidentifiedImageError() if path.stat().st_size == 0:
             return "empty file", "empty file"
         case UnidentifiedImageError():
-            return "no image", "no image, or none in a supported format"
+            kind = _format_kind(path)
+            return kind, FORMAT_REASONS.get(kind, "no image, or none in a supported format")
         case FileNotFoundError():
             return "missing", str(error.strerror)
         case OSError() if error.errno is not None:
             return "unreadable", str(error.strerror)
     return "damaged", f"damaged ({one_line(error, 80)})"
+
+
+def _format_kind(path: Path) -> str:
+    """Kind of a file that Pillow does not know, by its first bytes or the ending of its name."""
+    with path.open("rb") as file:
+        start = file.read(132)
+    if start[4:8] == b"ftyp" and start[8:12] in HEIC_BRANDS:
+        return "HEIC"
+    return "DICOM" if start[128:] == b"DICM" else KIND_OF_ENDING.get(path.suffix.lower(), "no image")
 
 
 def _is_rotated(image: Image.Image) -> bool:

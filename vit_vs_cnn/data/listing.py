@@ -31,11 +31,25 @@ IGNORED_FOLDERS = {"__macosx", "@eadir", "$recycle.bin", "system volume informat
 ENDINGS = ".bmp .gif .jfif .jpeg .jpg .pgm .png .ppm .tif .tiff .webp"
 #: Endings of image files, those in formats that cannot be read included: they are reported as unusable.
 SUFFIXES = frozenset({*ENDINGS.split(), ".avif", ".heic", ".heif", ".jp2", ".jxl"})
+#: Kind of the problem of files that contain images but are none, by their endings.
+KIND_OF_ENDING = {
+    **dict.fromkeys((".avi", ".m4v", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".webm", ".wmv"), "video"),
+    **dict.fromkeys((".dcm", ".dicom"), "DICOM"),
+}
+#: Reason and remedy of files in other formats, by the kind of the problem.
+FORMAT_REASONS = {
+    "video": "a video; extract its frames, as by ffmpeg -i FILE -vf fps=1 FOLDER/NAME_%04d.png, and keep the frames "
+    "of a video together by --data.folder.group '(.+)_'",
+    "DICOM": "a DICOM file; convert it to PNG, as by dcm2pnm +on FILE FILE.png",
+    "HEIC": 'a HEIC file, which needs pillow-heif: pip install -e ".[heic]"',
+}
 #: Problems of a whole class, which remain when files are left out.
 CLASS_PROBLEMS = frozenset(
     {"class with too few images", "class that is not in train/", "class name that is not UTF-8", "split without images"}
 )
 _SHOWN_PROBLEMS = 3
+#: Labels are measurements if they are at least so many numbers, with fewer images of each on average.
+MIN_MEASUREMENTS, MIN_IMAGES_OF_NUMBER = 10, 3
 
 
 class FileProblem(NamedTuple):
@@ -62,11 +76,13 @@ def format_counts(counts: Mapping[str, int]) -> str:
 
 
 def summarize_problems(problems: Sequence[FileProblem]) -> str:
-    """The number of problems of each kind, and the first few problems, problems of whole classes first."""
-    ordered = sorted(problems, key=lambda problem: not problem.is_fatal)
-    shown = "; ".join(f"{problem.name}: {problem.reason}" for problem in ordered[:_SHOWN_PROBLEMS])
-    more = f"; and {len(problems) - _SHOWN_PROBLEMS:,} more" if len(problems) > _SHOWN_PROBLEMS else ""
-    return f"{format_counts(count_by_kind(problems))} ({shown}{more})"
+    """The number of problems of each kind, and a few problems: the first of each kind, whole classes first."""
+    firsts = {problem.kind: problem for problem in reversed(problems)}
+    named = [problem for problem in problems if firsts[problem.kind] is problem or problem.kind not in FORMAT_REASONS]
+    named.sort(key=lambda problem: (firsts[problem.kind] is not problem, not problem.is_fatal))
+    shown = [f"{problem.name}: {problem.reason}" for problem in named[:_SHOWN_PROBLEMS]]
+    more = f"; and {len(problems) - len(shown):,} more" if len(shown) < len(problems) else ""
+    return f"{format_counts(count_by_kind(problems))} ({'; '.join(shown)}{more})"
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,8 +198,8 @@ def check_folder(root: Path, options: FolderOptions) -> None:
         InputError: as ``list_folder``, or a class that has too few images or is not in all splits.
     """
     with warnings.catch_warnings(action="ignore"):  # reading the images repeats them
-        problems = [problem for problem in list_folder(root, options).problems if problem.is_fatal]
-    if problems:
+        problems = list_folder(root, options).problems
+    if any(problem.is_fatal for problem in problems):
         raise problems_error(root, problems, CLASS_REMEDY)
 
 
@@ -212,11 +228,20 @@ def list_folder(root: Path, options: FolderOptions) -> ImageListing:
         for split, folder in folders.items()
     }
     class_names = tuple(by_split["train"])
+    files = [file for folder in {root, *folders.values()} for file in folder.iterdir() if file.is_file()]
+    outside = sorted(file.name for file in files if file.suffix.lower() in SUFFIXES and not _is_ignored(file.name))
     if len(class_names) < 2:
         there = f"only the class folder {class_names[0]!r}" if class_names else "no class folder"
-        raise InputError(f"{folders['train']}: {there}, and at least 2 are needed; allowed layouts: {LAYOUTS}")
-    files = [file for folder in {root, *folders.values()} for file in folder.iterdir() if file.is_file()]
-    if outside := sorted(file.name for file in files if file.suffix.lower() in SUFFIXES and not _is_ignored(file.name)):
+        remedy = "; add a folder for each other class" * len(class_names)
+        if class_names and _visible_folders(folders["train"] / class_names[0]):
+            remedy = f"; if its sub-folders are the classes, use --data.root {folders['train'] / class_names[0]}"
+        if outside:
+            remedy = (
+                f"; put the {format_count(len(outside), 'image')} into folders of classes, or name the class of each "
+            )
+            remedy += "in a table (--data.source table)"
+        raise InputError(f"{folders['train']}: {there}, and at least 2 are needed{remedy}; allowed layouts: {LAYOUTS}")
+    if outside:
         text = f"images outside of the class folders are ignored: {len(outside):,}, such as {outside[0]}"
         warnings.warn(f"{root}: {text}", stacklevel=2)
     problems += [
@@ -325,12 +350,14 @@ def _image_names(folder: Path, root: Path, linked: set[str], problems: list[File
             return None
         linked.add(target)
     try:
-        paths = [path for path in folder.iterdir() if not _is_ignored(path.name)]
+        paths = sorted(path for path in folder.iterdir() if not _is_ignored(path.name))
     except OSError as error:
         problems.append(FileProblem("folder that cannot be listed", name, str(error.strerror)))
         return []
     folders = dict.fromkeys(path for path in paths if os.path.isdir(path))  # False for a link to itself
     names = [f"{name}/{path.name}" for path in paths if path.suffix.lower() in SUFFIXES and path not in folders]
+    others = [(path.name, KIND_OF_ENDING.get(path.suffix.lower())) for path in paths if path not in folders]
+    problems += [FileProblem(kind, f"{name}/{file}", FORMAT_REASONS[kind]) for file, kind in others if kind]
     return names + [file for path in folders for file in _image_names(path, root, linked, problems) or ()]
 
 
@@ -382,6 +409,7 @@ def list_table(path: Path, options: TableOptions) -> ImageListing:
             f"{path}: row {classes.index(class_names[0]) + 1} has the label {class_names[0]} in column "
             f"{options.label!r}; numbers below 0 mark unlabelled images: leave these out"
         )
+    _check_labels(path, options.label, classes)
     if len(class_names) < 2:
         raise InputError(f"{path}: column {options.label!r} has {len(class_names)} class; it needs at least 2")
     numbers = {name: label for label, name in enumerate(class_names)}
@@ -400,3 +428,27 @@ def list_table(path: Path, options: TableOptions) -> ImageListing:
         check_disjoint_groups(path, groups, splits)
     listing = ImageListing("table", class_names, names, splits, [numbers[name] for name in classes], groups)
     return replace(listing, problems=listing.small_classes()).add_folds(options)
+
+
+def _check_labels(path: Path, column: str, labels: Sequence[str]) -> None:
+    """Raise InputError if a column contains several labels of one image, or measurements."""
+    classes = {*labels}
+    for separator in ";|,":
+        lists = [label for label in labels if len([part for part in label.split(separator) if part.strip()]) > 1]
+        parts = Counter(part.strip() for label in {*lists} for part in label.split(separator))
+        # Commas are common in names, such as Paris, France and Lyon, France.
+        if any(part in classes or (count > 1 and separator != ",") for part, count in parts.items()):
+            raise InputError(
+                f"{path}: row {labels.index(lists[0]) + 1} has several labels, {lists[0]!r}, in column {column!r}; "
+                f"this is not supported: give each image one label, without {separator!r}"
+            )
+    count = len(classes)
+    if count >= MIN_MEASUREMENTS and len(labels) < MIN_IMAGES_OF_NUMBER * count and all(map(_is_number, classes)):
+        raise InputError(
+            f"{path}: column {column!r} has {count:,} different numbers for {len(labels):,} images, and regression is "
+            "not supported; replace numbers by a few classes such as low and high, or by names if these are classes"
+        )
+
+
+def _is_number(text: str) -> bool:
+    return re.fullmatch(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[-+]?[0-9]+)?", text.strip(), re.IGNORECASE) is not None

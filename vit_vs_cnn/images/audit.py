@@ -20,7 +20,7 @@ from vit_vs_cnn.console import format_count, visible
 from vit_vs_cnn.data.decoding import ImageFileInfo, read_file_info
 from vit_vs_cnn.data.image_cache import CachedImages
 from vit_vs_cnn.data.images import LabelledImages, concatenate
-from vit_vs_cnn.data.listing import SPLITS, FileProblem, count_by_kind, format_counts
+from vit_vs_cnn.data.listing import FORMAT_REASONS, SPLITS, FileProblem, count_by_kind, format_counts
 from vit_vs_cnn.data.near_duplicates import find_copies
 from vit_vs_cnn.data.options import Resize
 from vit_vs_cnn.files import CommandResult
@@ -318,6 +318,8 @@ def _file_findings(audit: Audit) -> Iterator[AuditFinding]:
     if files := [problem for problem in audit.problems if not problem.is_fatal]:
         counts, examples = format_counts(count_by_kind(files)), _examples([file.name for file in files])
         description = f"{format_count(len(files), 'file')} ({counts}), such as {examples}"
+        for first in {file.kind: file for file in reversed(files) if file.kind in FORMAT_REASONS}.values():
+            description += f". {first.name} is {first.reason}"
         severity = Severity.STOPS_TRAINING
         advice = f"Repair or remove them, or leave them out with --{settings}.skip_unreadable true"
         if audit.skips_unreadable:
