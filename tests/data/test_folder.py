@@ -1,20 +1,24 @@
 """A folder of images is read correctly, or refused in one line with the reason and the file."""
 
+import io
 import os
 import shutil
 import socket
 import struct
+import sys
 import warnings
 import zlib
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
+from PIL.PngImagePlugin import PngImageFile
 
 from vit_vs_cnn.data import image_cache
-from vit_vs_cnn.data.decoding import UnreadableImage, decode_image
+from vit_vs_cnn.data.decoding import UnreadableImage, decode_image, list_formats, read_file_info
 from vit_vs_cnn.data.image_cache import open_folder
 from vit_vs_cnn.data.listing import check_folder
 from vit_vs_cnn.data.options import FolderOptions
@@ -384,6 +388,32 @@ def test_videos_dicom_and_heic_files_are_refused_with_a_remedy_each(root, option
     assert 'ant/x.jpg: a HEIC file, which needs pillow-heif: pip install -e ".[heic]"' in message
     with pytest.warns(UserWarning, match="left out: DICOM: 3"):
         assert len(open_folder(root, options(skip_unreadable=True)).train()) == 38
+
+
+@pytest.fixture
+def pillow_heif(monkeypatch):
+    """A module in place of pillow-heif, whose files are 16 bytes and a PNG."""
+    accept = lambda start: start[4:12] == b"ftypheic"  # noqa: E731
+    read = lambda file, name: PngImageFile(io.BytesIO(file.read()[16:]))  # noqa: E731
+    module = SimpleNamespace(register_heif_opener=lambda: Image.register_open("HEIF", read, accept))
+    monkeypatch.setattr(Image, "OPEN", {**Image.OPEN})
+    monkeypatch.setattr(Image, "ID", [*Image.ID])
+    monkeypatch.setitem(sys.modules, "pillow_heif", module)
+    yield
+    list_formats.cache_clear()
+
+
+def test_heic_files_are_read_once_pillow_heif_is_installed(root, options, request):
+    classes(root)
+    content = (root / "ant" / "2.png").read_bytes()
+    (root / "ant" / "2.heic").write_bytes(b"\0\0\0\x18ftypheic\0\0\0\0" + content)
+    assert 'pip install -e ".[heic]"' in message_of(open_folder(root, options()).train)
+    list_formats.cache_clear()
+    request.getfixturevalue("pillow_heif")
+    source = open_folder(root, options())  # not from the cache
+    images = dict(zip(source.train().sample_ids, source.train().images, strict=True))
+    assert torch.equal(images["ant/2.heic"], images["ant/2.png"])
+    assert len(read_file_info(root, ["ant/2.heic"], print)) == 1
 
 
 def test_the_remedy_for_a_class_of_videos_alone_is_named_before_any_image_is_read(root, options):

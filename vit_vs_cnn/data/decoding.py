@@ -1,6 +1,8 @@
 """Decoding of image files, Pillow images, arrays and tensors to bytes of one size, and metadata of image files."""
 
 import contextlib
+import functools
+import importlib
 import itertools
 import os
 import stat
@@ -23,7 +25,8 @@ from vit_vs_cnn.data.options import Resize, to_rows_and_cols
 from vit_vs_cnn.errors import InputError, one_line
 from vit_vs_cnn.files import escape_name
 
-#: The readers that Pillow may use. Others start programs (EPS) or are so rare that they are likely a mistake.
+#: The readers that Pillow may use, besides that of pillow-heif. Others start programs (EPS) or are so rare that they
+#: are likely a mistake.
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 #: Bytes 8 to 12 of HEIC and HEIF files.
 HEIC_BRANDS = (b"heic", b"heix", b"hevc", b"hevx", b"heim", b"heis", b"mif1", b"msf1")
@@ -45,13 +48,23 @@ class UnreadableImage(InputError):
         self.reason = reason
 
 
+@functools.cache
+def list_formats() -> tuple[str, ...]:
+    """The formats that Pillow may read: ``FORMATS``, and HEIF if pillow-heif is installed, which is registered."""
+    try:
+        importlib.import_module("pillow_heif").register_heif_opener()
+    except ImportError:
+        return FORMATS
+    return (*FORMATS, "HEIF")
+
+
 def decode_image(
     path: Path, image_size: int | tuple[int, int] | None, resize: Resize = "crop", gray_bits: int = 16
 ) -> UInt8[np.ndarray, "3 rows cols"]:
     """The image in a file, upright, on white where it is transparent, at ``image_size``.
 
     Arguments:
-        path: a file in one of ``FORMATS``; of an animation the first frame is used.
+        path: a file in one of ``list_formats()``; of an animation the first frame is used.
         image_size: pixels of a square, or (rows, cols); None for the size of the image.
         resize: as in ``ImageOptions``.
         gray_bits: bits of the values in a gray file of 16 bits, as of ``find_gray_bits``: 2^bits - 1 becomes white.
@@ -63,7 +76,7 @@ def decode_image(
     try:
         if not stat.S_ISREG(path.stat().st_mode):  # opening a pipe would wait for its writer
             raise UnreadableImage(path, "special file", "a folder, pipe, socket or device, and no file")
-        with Image.open(path, formats=FORMATS) as file:
+        with Image.open(path, formats=list_formats()) as file:
             if image_size is not None:
                 rows, cols = to_rows_and_cols(image_size)
                 size = (2 * rows, 2 * cols) if _is_rotated(file) else (2 * cols, 2 * rows)
@@ -196,7 +209,7 @@ def read_file_info(root: Path, names: Sequence[str], report_progress: Callable[[
         with (
             contextlib.suppress(Exception),  # Pillow's readers fail in many ways on damaged bytes
             warnings.catch_warnings(action="ignore"),
-            Image.open(root / name, formats=FORMATS) as image,
+            Image.open(root / name, formats=list_formats()) as image,
         ):
             size = image.size[::-1] if _is_rotated(image) else image.size
             files.append(ImageFileInfo(name, str(image.format), image.mode, *size))
@@ -250,7 +263,7 @@ def find_gray_bits(paths: Sequence[Path]) -> int:
     def find_largest(path: Path) -> int:
         with contextlib.suppress(Exception):  # decoding reports what cannot be read
             if path.is_file():  # opening a pipe would wait for its writer
-                with Image.open(path, formats=FORMATS) as image:
+                with Image.open(path, formats=list_formats()) as image:
                     return int(np.asarray(image).max()) if image.mode.startswith("I") else 0
         return 0
 

@@ -24,7 +24,7 @@ from jaxtyping import UInt8
 from rich.progress import track
 
 from vit_vs_cnn.console import format_count, open_console
-from vit_vs_cnn.data.decoding import UnreadableImage, decode_image, find_gray_bits
+from vit_vs_cnn.data.decoding import UnreadableImage, decode_image, find_gray_bits, list_formats
 from vit_vs_cnn.data.images import LabelledImages, concatenate, fingerprint_with_groups, hash_pixels
 from vit_vs_cnn.data.listing import (
     CLASS_REMEDY,
@@ -257,7 +257,7 @@ def _load_files(
     root, folder = path if path.is_dir() else path.parent, default_cache_folder(options.cache)
     place = _digest([CACHE_FORMAT, PIL.__version__, str(path.resolve()), repr(replace(options, cache=None))])
     rows = [listing.class_names, listing.names, listing.splits, listing.labels, listing.groups, listing.folds]
-    stem = folder / f"{place}-{_digest([*rows, [_state(root / name) for name in listing.names]])}"
+    stem = folder / f"{place}-{_digest([list_formats(), *rows, [_state(root / name) for name in listing.names]])}"
     with contextlib.suppress(Exception):  # missing, or damaged in any way
         readable, pixels = _read_pair(stem)
         return replace(readable, problems=[*listing.problems, *readable.problems]), pixels
