@@ -150,6 +150,30 @@ def test_a_network_reads_12_bit_files_as_in_training_and_the_audit_reports_their
     assert note in [finding.description for finding in audit.findings] and not audit.blank
 
 
+def test_class_names_in_any_script_are_printed_and_shown_on_pages_as_they_are(tmp_path, capsys):
+    """Chinese, Persian with a joiner, a combining accent, Hindi, and an emoji of several characters."""
+    names = ["猫", "گل\u200cسرخ", "cafe\u0301", "हिन्दी", "👨\u200d👧 family"]
+    rng = np.random.default_rng(3)
+    for name in names:
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        for number in range(6):
+            values = rng.integers(0, 256, (16, 16, 3), dtype=np.uint8)
+            Image.fromarray(values).save(tmp_path / "photos" / name / f"图 {number}.png")
+    data = {"source": "folder", "root": str(tmp_path / "photos"), "validation_fraction": 0.2}
+    data["folder"] = {"image_size": 16, "cache": str(tmp_path / "cache")}
+    protocol = {"train_sizes": ["all"], "seeds": [0], "budget": {"steps": 2}, "batch_size": 4}
+    found = vc.train(tiny_experiment(tmp_path / "runs", data=data, protocol=protocol), quiet=True)
+    folder = str(next(found.folder.glob("resnet-*")))
+    assert main(["predict", folder, str(tmp_path / "photos"), "--output", str(tmp_path / "answers.csv")]) == 0
+    assert main(["inspect", folder, "--output", str(tmp_path / "maps"), "--count", "2"]) == 0
+    assert main(["audit", "--data.root", data["root"], "--output", str(tmp_path / "audit")]) == 0
+    printed = capsys.readouterr()
+    assert "warning" not in printed.err and all(name in printed.out for name in names)
+    assert {row["predicted"] for row in _read_csv(tmp_path / "answers.csv")} <= {*names}
+    for page in (found.page, tmp_path / "audit" / "index.html"):
+        assert all(name in page.read_text(encoding="utf-8") for name in names)
+
+
 def test_the_command_writes_one_row_for_each_image_and_reports_unreadable_ones(vit, photos, tmp_path, capsys):
     words = ["predict", str(vit.path), str(photos), "--output", str(tmp_path / "new" / "out.csv"), "--top", "3"]
     assert main(words) == 0
