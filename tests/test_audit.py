@@ -147,9 +147,26 @@ def test_names_are_escaped_and_pairs_are_shown_as_table_and_images(audited):
     html = audited.page.read_text(encoding="utf-8")
     assert "<script>" not in html
     assert "copy &lt;script&gt;alert(1)&lt;_script&gt;\\n\\x1b[31m.png" in html
-    assert html.count("data:image/png") == 2
+    assert html.count("data:image/png") == 2 + sum(len(finding.examples) for finding in audited.findings)
     with (audited.page.parent / "tables" / "pairs.csv").open(encoding="utf-8", newline="") as file:
         assert [row[0] for row in csv.reader(file)] == ["kind", "two classes", "two splits"]
+
+
+def test_each_finding_about_images_shows_two_or_three_and_the_most_serious_comes_first(audited):
+    html = audited.page.read_text(encoding="utf-8")
+    assert {finding.title: finding.examples for finding in audited.findings if finding.examples} == {
+        "Test images similar to training images": ("train/bee/002.png", "test/bee/again.jpg"),
+        "Same image in two classes": ("train/ant/001.png", f"train/bee/{NASTY}"),
+        "Blank images": ("train/ant/blank.png",),
+        "Enlarged images": ("train/ant/000.png", "train/ant/001.png", "train/ant/002.png"),
+    }
+    assert (audited.examples["train/ant/blank.png"] == (9, 90, 200)).all()
+    titles = [html.index(f"<li>{finding.title}") for finding in audited.findings]
+    assert titles == sorted(titles)
+    sections = dict(re.findall(r"<li>([^(]+) \([^<]*</li></ul>(.*?)(?=<ul>|<h2)", html, re.DOTALL))
+    pair = sections["Test images similar to training images"]
+    assert pair.count("<figure") == 2 and "test/bee/again.jpg (bee)" in pair
+    assert "<figure" not in sections["Few test images"]
 
 
 def test_the_page_is_readable_in_dark_mode_and_on_a_phone(audited, tmp_path):
