@@ -147,9 +147,26 @@ def test_names_are_escaped_and_pairs_are_shown_as_table_and_images(audited):
     html = audited.page.read_text(encoding="utf-8")
     assert "<script>" not in html
     assert "copy &lt;script&gt;alert(1)&lt;_script&gt;\\n\\x1b[31m.png" in html
-    assert html.count("data:image/png") == 2
+    assert html.count("data:image/png") == 2 + sum(len(finding.examples) for finding in audited.findings)
     with (audited.page.parent / "tables" / "pairs.csv").open(encoding="utf-8", newline="") as file:
         assert [row[0] for row in csv.reader(file)] == ["kind", "two classes", "two splits"]
+
+
+def test_each_finding_about_images_shows_two_or_three_and_the_most_serious_comes_first(audited):
+    html = audited.page.read_text(encoding="utf-8")
+    assert {finding.title: finding.examples for finding in audited.findings if finding.examples} == {
+        "Test images similar to training images": ("train/bee/002.png", "test/bee/again.jpg"),
+        "Same image in two classes": ("train/ant/001.png", f"train/bee/{NASTY}"),
+        "Blank images": ("train/ant/blank.png",),
+        "Enlarged images": ("train/ant/000.png", "train/ant/001.png", "train/ant/002.png"),
+    }
+    assert (audited.examples["train/ant/blank.png"] == (9, 90, 200)).all()
+    titles = [html.index(f"<li>{finding.title}") for finding in audited.findings]
+    assert titles == sorted(titles)
+    sections = dict(re.findall(r"<li>([^(]+) \([^<]*</li></ul>(.*?)(?=<ul>|<h2)", html, re.DOTALL))
+    pair = sections["Test images similar to training images"]
+    assert pair.count("<figure") == 2 and "test/bee/again.jpg (bee)" in pair
+    assert "<figure" not in sections["Few test images"]
 
 
 def test_the_page_is_readable_in_dark_mode_and_on_a_phone(audited, tmp_path):
@@ -166,10 +183,10 @@ def test_results_have_a_table_and_an_html_repr(audited):
 
 
 def test_a_folder_without_test_images_is_audited_with_its_folds(tmp_path):
-    """Two copies of every image: a test image is also a training image unless its copy is in the same fold."""
+    """A darker copy of every image: a test image is also a training image unless its copy is in the same fold."""
     for name in ("ant", "bee"):
         for path in _fill(tmp_path / "photos" / name, 20):
-            shutil.copy(path, path.with_name(f"copy {path.name}"))
+            ImageEnhance.Brightness(Image.open(path)).enhance(0.8).save(path.with_name(f"copy {path.name}"))
     given = {"data.root": str(tmp_path / "photos"), "data.folder.cache": str(tmp_path / "cache")}
     found = vc.audit(overrides=given, output=tmp_path / "out", quiet=True)
     assert found.counts["test"] == {"ant": 8, "bee": 8}

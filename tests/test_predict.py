@@ -13,10 +13,12 @@ import torch
 from PIL import Image
 
 import vit_vs_cnn as vc
+from tests.experiments.tiny import tiny_experiment
 from tests.results import changed
 from vit_vs_cnn.analysis.analysis import read_analysis
 from vit_vs_cnn.cli import main
 from vit_vs_cnn.data.decoding import decode_batches, decode_image, find_input_files
+from vit_vs_cnn.data.options import Decoding
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.networks.evaluation import predict
 from vit_vs_cnn.networks.temperature import fit_temperature, read_calibration
@@ -119,12 +121,58 @@ def test_predict_preprocesses_images_as_in_training_also_in_gray(mode, tmp_path)
     (deep if mode == "I;16" else Image.fromarray(values).convert(mode)).save(tmp_path / "one.tiff")
     files = find_input_files([tmp_path])
     for resize in ("crop", "squash", "pad"):
-        trained = torch.from_numpy(decode_image(tmp_path / "one.tiff", 13, resize))
-        ((_, decoded),) = next(decode_batches(files, (3, 13, 13), resize))
+        trained = torch.from_numpy(decode_image(tmp_path / "one.tiff", 13, Decoding(resize)))
+        ((_, decoded),) = next(decode_batches(files, (3, 13, 13), Decoding(resize)))
         assert torch.equal(decoded, trained)
-        ((_, grey),) = next(decode_batches(files, (1, 13, 13), resize))
+        ((_, grey),) = next(decode_batches(files, (1, 13, 13), Decoding(resize)))
         expected = Image.fromarray(trained.permute(1, 2, 0).numpy()).convert("L")
         np.testing.assert_array_equal(grey[0], np.asarray(expected))
+
+
+def test_a_network_reads_12_bit_files_as_in_training_and_the_audit_reports_their_scale(tmp_path):
+    """Images of one class are so dark that their own largest values would need 10 bits."""
+    rng = np.random.default_rng(3)
+    for name, limit in (("dark", 1000), ("light", 4096)):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        for number in range(10):
+            values = rng.integers(0, limit, (16, 16), dtype=np.uint16)
+            Image.fromarray(values).save(tmp_path / "photos" / name / f"{number}.png")
+    data = {"source": "folder", "root": str(tmp_path / "photos"), "validation_fraction": 0.2}
+    data["folder"] = {"image_size": 16, "cache": str(tmp_path / "cache")}
+    protocol = {"train_sizes": ["all"], "seeds": [0], "budget": {"steps": 2}, "batch_size": 4}
+    found = vc.train(tiny_experiment(tmp_path / "runs", data=data, protocol=protocol), quiet=True)
+    network = vc.load(next(found.folder.glob("resnet-*")))
+    images = network.pool().images
+    assert network.about.gray_bits == 12 and images.images.max() > 250
+    from_files = network.predict([tmp_path / "photos" / name for name in images.sample_ids])
+    np.testing.assert_allclose(from_files.probabilities, network.predict(images.images).probabilities, rtol=1e-5)
+    audit = vc.audit(overrides={"data.root": data["root"]}, output=tmp_path / "audit", quiet=True)
+    note = "no value in 20 gray files of 16 bits is above 4,095, so 4,095 is read as white (12 bits)"
+    assert note in [finding.description for finding in audit.findings] and not audit.blank
+
+
+def test_class_names_in_any_script_are_printed_and_shown_on_pages_as_they_are(tmp_path, capsys):
+    """Chinese, Persian with a joiner, a combining accent, Hindi, and an emoji of several characters."""
+    names = ["猫", "گل\u200cسرخ", "cafe\u0301", "हिन्दी", "👨\u200d👧 family"]
+    rng = np.random.default_rng(3)
+    for name in names:
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        for number in range(6):
+            values = rng.integers(0, 256, (16, 16, 3), dtype=np.uint8)
+            Image.fromarray(values).save(tmp_path / "photos" / name / f"图 {number}.png")
+    data = {"source": "folder", "root": str(tmp_path / "photos"), "validation_fraction": 0.2}
+    data["folder"] = {"image_size": 16, "cache": str(tmp_path / "cache")}
+    protocol = {"train_sizes": ["all"], "seeds": [0], "budget": {"steps": 2}, "batch_size": 4}
+    found = vc.train(tiny_experiment(tmp_path / "runs", data=data, protocol=protocol), quiet=True)
+    folder = str(next(found.folder.glob("resnet-*")))
+    assert main(["predict", folder, str(tmp_path / "photos"), "--output", str(tmp_path / "answers.csv")]) == 0
+    assert main(["inspect", folder, "--output", str(tmp_path / "maps"), "--count", "2"]) == 0
+    assert main(["audit", "--data.root", data["root"], "--output", str(tmp_path / "audit")]) == 0
+    printed = capsys.readouterr()
+    assert "warning" not in printed.err and all(name in printed.out for name in names)
+    assert {row["predicted"] for row in _read_csv(tmp_path / "answers.csv")} <= {*names}
+    for page in (found.page, tmp_path / "audit" / "index.html"):
+        assert all(name in page.read_text(encoding="utf-8") for name in names)
 
 
 def test_the_command_writes_one_row_for_each_image_and_reports_unreadable_ones(vit, photos, tmp_path, capsys):

@@ -51,8 +51,13 @@ def join_names(names: Sequence[str]) -> str:
 
 
 def visible(name: str) -> str:
-    """The name of a file or class, with unprintable characters and line breaks as escape sequences."""
+    """The name of a file or class, with unprintable characters and line breaks as escape sequences.
+
+    Joiners, which are invisible, stay: Persian and Indic names and emoji contain them.
+    """
     return "".join(
-        character if character.isprintable() else character.encode("unicode_escape").decode("ascii")
+        character
+        if character.isprintable() or character in "\u200c\u200d"
+        else character.encode("unicode_escape").decode("ascii")
         for character in name
     )

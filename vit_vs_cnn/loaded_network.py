@@ -86,7 +86,7 @@ class LoadedNetwork(TrainedNetwork):
         images = parse_input_images(image, channels=self.image_shape[0])
         if len(images) != 1:
             raise InputError(f"explain takes one image, got {len(images)}")
-        decoded = images[0].decode(self.image_shape, self.resize, self.interpolation)[None]
+        decoded = images[0].decode(self.image_shape, self.decoding)[None]
         probabilities = self.predict(decoded).probabilities[0]
         index = int(probabilities.argmax()) if class_name is None else class_number(class_name, self.class_names)
         pixels = images_for(self, decoded)

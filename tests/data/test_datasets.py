@@ -19,7 +19,7 @@ from tests.refused import refused
 from vit_vs_cnn.data.datasets import open_dataset
 from vit_vs_cnn.data.decoding import to_pixels
 from vit_vs_cnn.data.image_cache import find_images
-from vit_vs_cnn.data.options import ArraysOptions
+from vit_vs_cnn.data.options import ArraysOptions, Decoding
 from vit_vs_cnn.errors import InputError
 
 ROWS, COLS, COUNT = 11, 7, 37
@@ -148,7 +148,7 @@ def test_given_splits_are_kept(options):
 
 
 def test_images_of_several_sizes_need_the_option_image_size(options):
-    images = [Image.fromarray(PIXELS[0]), *(Image.new("L", (5 + k, 9)) for k in range(10))]
+    images = [Image.fromarray(PIXELS[0]), *(Image.new("L", (5 + k, 9), k) for k in range(10))]
     given = (images, [0, 1] * 5 + [0])
     with pytest.raises(InputError, match=r"image 0 and image 1 .* 3 x 11 x 7 and 3 x 9 x 5; data\.own\.image_size"):
         open_dataset(given, options())
@@ -235,7 +235,7 @@ def test_stored_images_are_found_by_fingerprint_unless_damaged(options, tmp_path
 
 def test_an_image_of_one_row_keeps_its_colors():
     red = torch.tensor([200, 10, 20], dtype=torch.uint8).view(3, 1, 1).expand(3, 1, 4)
-    resized = to_pixels(red, (1, 2), "squash")
+    resized = to_pixels(red, (1, 2), Decoding("squash"))
     assert resized[:, 0, 0].tolist() == [200, 10, 20]
 
 

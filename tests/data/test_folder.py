@@ -1,21 +1,27 @@
 """A folder of images is read correctly, or refused in one line with the reason and the file."""
 
+import io
 import os
+import shutil
 import socket
 import struct
+import sys
 import warnings
 import zlib
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
+from PIL.PngImagePlugin import PngImageFile
 
 from vit_vs_cnn.data import image_cache
-from vit_vs_cnn.data.decoding import UnreadableImage, decode_image
+from vit_vs_cnn.data.decoding import UnreadableImage, decode_image, list_formats, read_file_info
 from vit_vs_cnn.data.image_cache import open_folder
-from vit_vs_cnn.data.options import FolderOptions
+from vit_vs_cnn.data.listing import check_folder
+from vit_vs_cnn.data.options import Decoding, FolderOptions
 from vit_vs_cnn.errors import InputError
 
 SIZE = 11
@@ -38,8 +44,9 @@ def save(path, color=RED, size=(13, 7), mode="RGB", **options):
 
 
 def fill(folder, count=5, suffix="png", color=RED):
+    """Images of one color, which differ in red: copies would stay together."""
     for number in range(count):
-        save(folder / f"{number}.{suffix}", color)
+        save(folder / f"{number}.{suffix}", ((color[0] + number) % 256, *color[1:]))
 
 
 def classes(root, names=("ant", "bee"), count=5):
@@ -93,6 +100,21 @@ def test_16_bit_gray_is_scaled_and_not_clipped_and_32_bit_gray_refused(tmp_path,
         Image.fromarray(grey.astype(kind)).save(tmp_path / "x.tif")
         with pytest.raises(UnreadableImage, match="grey of 32 bits"):
             decode_image(tmp_path / "x.tif", 2)
+
+
+@pytest.mark.parametrize(("largest", "white"), [(200, 255), (4000, 4095), (9000, 16383), (16384, 65535)])
+def test_16_bit_files_have_one_white_that_depends_on_the_largest_value_of_the_folder(root, options, largest, white):
+    classes(root)
+    before = open_folder(root, options()).train()
+    for number, value in enumerate((largest // 7, largest)):
+        Image.fromarray(np.full((5, 7), value, np.uint16)).save(root / "bee" / f"x{number}.{['png', 'tif'][number]}")
+    source = open_folder(root, options())
+    images = dict(zip(source.train().sample_ids, source.train().images, strict=True))
+    assert images["bee/x0.png"].unique().item() == round(largest // 7 * 255 / white)
+    assert images["bee/x1.tif"].unique().item() == round(largest * 255 / white)
+    assert 2**source.listing.gray_bits - 1 == white
+    assert all(torch.equal(images[name], pixels) for name, pixels in zip(before.sample_ids, before.images, strict=True))
+    assert open_folder(root, options()).listing.gray_bits == source.listing.gray_bits  # from the cache
 
 
 @pytest.mark.parametrize(
@@ -165,9 +187,9 @@ def test_crop_keeps_the_middle_square_and_squash_the_whole_image(tmp_path):
     image = Image.new("RGB", (40, 10), RED)
     image.paste(BLUE, (15, 0, 25, 10))
     image.save(tmp_path / "x.png")
-    assert (decode_image(tmp_path / "x.png", 10, "crop") == np.reshape(BLUE, (3, 1, 1))).all()
+    assert (decode_image(tmp_path / "x.png", 10, Decoding("crop")) == np.reshape(BLUE, (3, 1, 1))).all()
     quadrants().save(tmp_path / "x.png")
-    decoded = decode_image(tmp_path / "x.png", 10, "squash")
+    decoded = decode_image(tmp_path / "x.png", 10, Decoding("squash"))
     np.testing.assert_allclose(decoded[0], np.broadcast_to([255.0] * 5 + [0.0] * 5, (10, 10)), atol=20)
 
 
@@ -176,7 +198,7 @@ def test_pad_keeps_the_whole_image_in_proportion(tmp_path):
     expected[3:9] = 255
     for size, rows in (((40, 20), expected), ((20, 40), expected.T)):
         Image.new("RGB", size, "white").save(tmp_path / "x.png")
-        np.testing.assert_array_equal(decode_image(tmp_path / "x.png", 12, "pad")[0], rows)
+        np.testing.assert_array_equal(decode_image(tmp_path / "x.png", 12, Decoding("pad"))[0], rows)
 
 
 def bad_files(folder):
@@ -246,11 +268,26 @@ def test_nested_folders_are_read_and_hidden_and_other_files_are_not(root, option
     fill(root / "__MACOSX" / "ant", 1)
     for name in ("Thumbs.db", ".DS_Store", "desktop.ini", "._ant"):
         (root / name).touch()
-    listing = open_folder(root, options()).listing
+    fill(root / "bee" / "brown", 2)
+    for name in "abcd":
+        fill(root / "bee" / f"tree {name}", 1)
+    with pytest.warns(UserWarning) as warned:
+        listing = open_folder(root, options()).listing
+    assert [str(warning.message) for warning in warned] == [
+        f"{root}: class ant has 1 image in its sub-folder deep (as in 1 more of the classes). These count as ant. If "
+        f"the sub-folders are the classes, use --data.root {root}/ant or a table (--data.source table)"
+    ]
     assert listing.class_names == ("ant", "bee")
-    assert sum(split["ant"] for split in listing.counts().values()) == 4
+    shutil.rmtree(root / "ant" / "deep")
+    with pytest.warns(UserWarning, match="bee has 6 images in its sub-folders brown, tree a, tree b and 2 more. These"):
+        open_folder(root, options()).listed  # noqa: B018
+    assert {name for name in listing.names if name.startswith("ant")} == {
+        *(f"ant/{number}.png" for number in range(3)),
+        "ant/deep/deeper/x.JPG",
+    }
 
 
+@pytest.mark.filterwarnings("ignore:.*in its sub-folder")
 def test_links_to_folders_elsewhere_are_followed(root, options, tmp_path):
     classes(root, count=3)
     fill(tmp_path / "elsewhere", 2)
@@ -263,6 +300,7 @@ def test_links_to_folders_elsewhere_are_followed(root, options, tmp_path):
     assert counts == {"ant": 5, "bee": 3, "cat": 4}
 
 
+@pytest.mark.filterwarnings("ignore:.*in its sub-folder")
 @pytest.mark.parametrize("target", ["..", ".", "../bee", "../..", "itself", "two elsewhere", "in a circle elsewhere"])
 def test_a_link_that_would_mix_classes_is_not_followed_and_is_named(root, options, tmp_path, target):
     classes(root)
@@ -312,8 +350,15 @@ TWO = {"train/ant": 5, "train/bee": 5}
     ("counts", "expected_message"),
     [
         ({}, "photos: no such folder"),
-        ({"": 1}, "no class folder, and at least 2 are needed"),
-        ({"ant": 5}, "only the class folder 'ant', and at least 2 are needed; allowed layouts: <class>/<images>"),
+        (
+            {"": 2},
+            "no class folder, and at least 2 are needed; put the 2 images into folders of classes, or name the cl",
+        ),
+        (
+            {"ant": 5},
+            "only the class folder 'ant', and at least 2 are needed; add a folder for each other class; allowed",
+        ),
+        ({"pets/cat": 5, "pets/dog": 5}, "; if its sub-folders are the classes, use --data.root"),
         ({"ant": 5, "bee": 5, "cat": 2}, "class 'cat' has 2 train images, and needs at least 3"),
         ({"ant": 5, "bee": 5, "cat": 0}, "'cat' has 0 train images (files that end in .bmp .gif .jfif"),
         ({**TWO, "test/ant": 5}, "class 'bee' has 0 test images"),
@@ -328,6 +373,55 @@ def test_an_unusable_folder_is_refused_in_one_line(root, options, counts, expect
         (root / name).mkdir(parents=True, exist_ok=True)
         fill(root / name, count)
     assert expected_message in message_of(open_folder(root, options()).train)
+
+
+def test_videos_dicom_and_heic_files_are_refused_with_a_remedy_each(root, options):
+    classes(root, count=19)
+    for name in ("ant/b.MP4", "ant/a.mp4", "bee/x.dcm", "bee/deep/y.dcm"):
+        (root / name).parent.mkdir(exist_ok=True)
+        (root / name).write_bytes(b"")
+    (root / "bee" / "x.png").write_bytes(bytes(128) + b"DICM")
+    (root / "ant" / "x.jpg").write_bytes(b"\0\0\0\x18ftypheic")
+    message = message_of(open_folder(root, options()).train)
+    assert "DICOM: 3, video: 2, HEIC: 1 (ant/a.mp4: a video; extract its frames, as by ffmpeg -i FILE -vf " in message
+    assert "x.dcm: a DICOM file; convert it to PNG" in message and "; and 3 more)" in message
+    assert 'ant/x.jpg: a HEIC file, which needs pillow-heif: pip install -e ".[heic]"' in message
+    with pytest.warns(UserWarning, match="left out: DICOM: 3"):
+        assert len(open_folder(root, options(skip_unreadable=True)).train()) == 38
+
+
+@pytest.fixture
+def pillow_heif(monkeypatch):
+    """A module in place of pillow-heif, whose files are 16 bytes and a PNG."""
+    accept = lambda start: start[4:12] == b"ftypheic"  # noqa: E731
+    read = lambda file, name: PngImageFile(io.BytesIO(file.read()[16:]))  # noqa: E731
+    module = SimpleNamespace(register_heif_opener=lambda: Image.register_open("HEIF", read, accept))
+    monkeypatch.setattr(Image, "OPEN", {**Image.OPEN})
+    monkeypatch.setattr(Image, "ID", [*Image.ID])
+    monkeypatch.setitem(sys.modules, "pillow_heif", module)
+    yield
+    list_formats.cache_clear()
+
+
+def test_heic_files_are_read_once_pillow_heif_is_installed(root, options, request):
+    classes(root)
+    content = (root / "ant" / "2.png").read_bytes()
+    (root / "ant" / "2.heic").write_bytes(b"\0\0\0\x18ftypheic\0\0\0\0" + content)
+    assert 'pip install -e ".[heic]"' in message_of(open_folder(root, options()).train)
+    list_formats.cache_clear()
+    request.getfixturevalue("pillow_heif")
+    source = open_folder(root, options())  # not from the cache
+    images = dict(zip(source.train().sample_ids, source.train().images, strict=True))
+    assert torch.equal(images["ant/2.heic"], images["ant/2.png"])
+    assert len(read_file_info(root, ["ant/2.heic"], print)) == 1
+
+
+def test_the_remedy_for_a_class_of_videos_alone_is_named_before_any_image_is_read(root, options):
+    for name in ("ant", "bee", "cat"):
+        (root / name).mkdir(parents=True)
+        (root / name / "x.mov").touch()
+    with pytest.raises(InputError, match=r"class 'ant' has 0 train images .*ant/x.mov: a video; extract its frames"):
+        check_folder(root, options())
 
 
 def test_folders_beside_train_are_ignored_with_a_warning(root, options):
@@ -369,6 +463,36 @@ def test_unreadable_files_are_left_out_on_request_with_a_warning_each_time(root,
         assert sum(source.provenance()["skipped"]["counts"].values()) == len(bad)
         assert {problem.name for problem in source.listing.problems} == {f"train/ant/{name}" for name in bad}
     assert "skip_unreadable" in message_of(open_folder(root, options()).train)
+
+
+def test_drop_keeps_the_first_of_equal_images_and_none_of_those_in_two_classes(root, options):
+    classes(root)
+    kept = open_folder(root, options()).fingerprint
+    assert open_folder(root, options(duplicates="drop")).fingerprint == kept
+    for name in ("9.png", "8.png"):
+        save(root / "ant" / name, (0, 0, 0))
+    save(root / "bee" / "9.png", (2, 0, 0))
+    message = "drop leaves out 2 images equal to an earlier one and 2 images with copies in other classes"
+    for _ in range(2):  # decoded, then from the cache
+        source = open_folder(root, options(duplicates="drop"))
+        with pytest.warns(UserWarning, match=message) as warned:
+            train = source.train()
+        assert len(warned) == 1 and source.provenance()["dropped_copies"] == 4
+        assert train.sample_ids == [f"ant/{n}.png" for n in (0, 1, 3, 4)] + [f"bee/{n}.png" for n in range(5)]
+        assert train.images[:4, 0, 0, 0].tolist() == [0, 1, 3, 4] and len(set(source.folds)) == 5
+    assert len(open_folder(root, options()).train()) == 13
+
+
+def test_drop_leaves_out_test_images_that_are_copies_of_training_images(root, options):
+    for split in ("train", "test"):
+        classes(root / split, count=5 if split == "train" else 6)
+    with pytest.warns(UserWarning, match="leaves out 10 images equal to an earlier one$"):
+        assert open_folder(root, options(duplicates="drop")).test().sample_ids == ["test/ant/5.png", "test/bee/5.png"]
+    for path in (root / "test" / "ant").iterdir():
+        save(path, (0, 0, 0))
+    with pytest.warns(UserWarning, match="leaves out 11"):
+        message = message_of(open_folder(root, options(duplicates="drop")).train)
+    assert "class 'ant' has 0 different readable test images" in message
 
 
 EMPTIED = {
@@ -513,7 +637,9 @@ def test_a_rotated_jpeg_keeps_the_detail_of_the_upright_one(tmp_path):
     exif[0x0112] = 6
     stripes.transpose(Image.Transpose.ROTATE_90).save(tmp_path / "side.jpg", exif=exif, quality=95)
     stripes.save(tmp_path / "upright.jpg", quality=95)
-    side, upright = (decode_image(tmp_path / f"{name}.jpg", (4, 128), "squash") for name in ("side", "upright"))
+    side, upright = (
+        decode_image(tmp_path / f"{name}.jpg", (4, 128), Decoding("squash")) for name in ("side", "upright")
+    )
     assert np.abs(side.astype(int) - upright).max() < 20
 
 

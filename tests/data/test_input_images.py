@@ -7,6 +7,7 @@ from PIL import Image
 
 from tests.refused import refused
 from vit_vs_cnn.data.decoding import decode_image, parse_input_images
+from vit_vs_cnn.data.options import Decoding
 from vit_vs_cnn.errors import InputError
 
 SHAPE = (3, 13, 13)
@@ -19,13 +20,13 @@ def pixels():
 
 def _decoded(given, shape=SHAPE, resize="crop"):
     files = parse_input_images(given, channels=shape[0])
-    return torch.stack([image_file.decode(shape, resize) for image_file in files])
+    return torch.stack([image_file.decode(shape, Decoding(resize)) for image_file in files])
 
 
 @pytest.mark.parametrize("resize", ["crop", "squash", "pad"])
 def test_a_file_an_image_an_array_and_a_tensor_give_the_same_bytes(pixels, tmp_path, resize):
     Image.fromarray(pixels).save(tmp_path / "one.png")
-    expected = torch.from_numpy(decode_image(tmp_path / "one.png", 13, resize))[None]
+    expected = torch.from_numpy(decode_image(tmp_path / "one.png", 13, Decoding(resize)))[None]
     first = torch.from_numpy(pixels).permute(2, 0, 1)
     with Image.open(tmp_path / "one.png") as opened:
         files = [tmp_path / "one.png", str(tmp_path), opened]

@@ -78,6 +78,13 @@ def test_groups_of_a_folder_are_found_in_the_names_of_files(rows, tmp_path):
         FolderOptions(group="(")
 
 
+def test_names_with_commas_and_a_few_images_of_many_numbers_are_classes(rows, source):
+    rows["label"] = ["Paris, France", "Lyon, France", "a|b"] * 13
+    assert source(rows).listing.class_names == ("Lyon, France", "Paris, France", "a|b")
+    rows["label"] = np.arange(39) % 13
+    assert len(source(rows).listing.class_names) == 13
+
+
 def test_numbers_as_labels_are_sorted_as_numbers(rows, source):
     rows["label"] = np.arange(39) % 3 * 9
     assert source(rows).listing.class_names == ("0", "9", "18")
@@ -105,6 +112,11 @@ def test_numbers_as_labels_are_sorted_as_numbers(rows, source):
          "its rows have more values than its first row has names"),
         (lambda rows: SimpleNamespace(to_csv=lambda path, index: path.write_bytes(b"image,label\na\0.png,ant\n")), {},
          "as a table: it contains a null byte"),
+        (lambda rows: rows.assign(label=["cat", "dog;indoor", "cat;indoor"] * 13), {},
+         "row 2 has several labels, 'dog;indoor', in column 'label'; this is not supported: give each image one label"),
+        (lambda rows: rows.assign(label=["cat", "dog", "cat, dog"] * 13), {}, "row 3 has several labels, 'cat, dog'"),
+        (lambda rows: rows.assign(label=np.arange(39) / 7), {},
+         "column 'label' has 39 different numbers for 39 images, and regression is not supported; replace numbers by"),
         (lambda rows: rows.assign(patient="all"), {"group": "patient"}, "has no two groups that can be parted"),
         (lambda rows: rows.assign(image=rows["image"].str.replace("p0", "q0")), {}, "missing: 9"),
     ],

@@ -1,6 +1,7 @@
 """Without a test set, each seed is tested on another fold of the images."""
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -72,6 +73,32 @@ def test_every_image_is_in_one_fold_which_a_seed_uses_for_testing_only(photos, g
                 assert sum(map(len, parts)) == len(set.union(*parts))
 
 
+@pytest.mark.parametrize("group", [None, "^([a-z]+[0-9]+)_"])
+def test_copies_of_an_image_are_in_one_fold_and_not_in_training_and_validation_images(tmp_path, group):
+    """Equal bytes in one class and in two classes, and equal pixels in files of two formats."""
+    photos = _photos(tmp_path / "photos")
+    for number in range(6):
+        shutil.copy(photos / "bee" / "bee1_1.png", photos / "bee" / f"bee{number}_100.png")
+        shutil.copy(photos / "bee" / "bee2_2.png", photos / "cat" / f"cat{number}_100.png")
+        Image.open(photos / "ant" / "ant3_3.png").save(photos / "bee" / f"bee{number}_101.bmp")
+    pool = ExperimentData(_data(photos, group=group))
+    assert len({value for fold in range(5) for value in pool.test(fold).hashes()}) == sum(CLASSES.values())
+    for seed in SEEDS:
+        run_images = pool.draw(pool.largest, seed)
+        parts = [{*part.hashes().tolist()} for part in (run_images.training, run_images.validation, pool.test(seed))]
+        assert sum(map(len, parts)) == len(set.union(*parts))
+    if group is None:
+        assert max(len(pool.test(fold)) for fold in range(5)) - min(len(pool.test(fold)) for fold in range(5)) < 5
+
+
+def test_a_class_of_copies_of_one_image_is_refused(tmp_path):
+    photos = _photos(tmp_path / "photos")
+    for path in (photos / "ant").iterdir():
+        shutil.copy(photos / "bee" / "bee1_1.png", path)
+    with pytest.raises(InputError, match="class 'ant' has only copies of one image or group, and needs at least 2"):
+        ExperimentData(_data(photos)).test(0)
+
+
 def test_each_fold_has_a_name_and_the_fingerprint_depends_on_split_options(photos):
     pool = ExperimentData(_data(photos))
     assert len({pool.test_set(seed) for seed in range(10)}) == 5
@@ -98,7 +125,9 @@ def test_all_seeds_use_the_first_fold_if_recipes_are_searched_or_validation_imag
 
 def test_a_fold_without_readable_images_is_named(tmp_path):
     photos = _photos(tmp_path / "photos")
-    listing = ExperimentData(_data(photos)).source.listed
+    for copy in photos.rglob("*_copy.png"):
+        copy.unlink()
+    listing = ExperimentData(_data(photos)).source.listing
     for name, fold in zip(listing.names, listing.folds, strict=True):
         if fold == 3:
             (photos / name).write_bytes(b"")

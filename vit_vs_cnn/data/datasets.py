@@ -22,9 +22,9 @@ from vit_vs_cnn.data.image_cache import (
     unwritable_cache,
     write_listing,
 )
-from vit_vs_cnn.data.images import LabelledImages, Source
+from vit_vs_cnn.data.images import LabelledImages, Source, hash_pixels
 from vit_vs_cnn.data.listing import SPLIT_NAMES, SPLITS, ImageListing, check_disjoint_groups
-from vit_vs_cnn.data.options import ArraysOptions
+from vit_vs_cnn.data.options import ArraysOptions, Decoding
 from vit_vs_cnn.errors import InputError, one_line
 
 DATASET_FORMS = (
@@ -63,8 +63,9 @@ def open_dataset(value: Any, options: ArraysOptions) -> CachedImages:
         with tempfile.TemporaryDirectory(dir=folder, prefix=".own-") as temporary:
             stem = Path(temporary, "own")
             labels = _write_pixels(parts, options, stem.with_suffix(".npy"))
-            listing = _list_parts(parts, labels, options)
-            write_listing(stem, listing, open_image_file(stem.with_suffix(".npy")))
+            pixels = open_image_file(stem.with_suffix(".npy"))
+            listing = _list_parts(parts, labels, options, [hash_pixels(image) for image in pixels])
+            write_listing(stem, listing, pixels)
             target = folder / f"own-{open_stored(stem).fingerprint}"
             for suffix in (".npy", ".json"):
                 os.replace(stem.with_suffix(suffix), target.with_suffix(suffix))
@@ -258,7 +259,7 @@ def _read_item(split: str, part: DatasetSplit, index: int, options: ArraysOption
     for _ in range(2 if index < IMAGES_READ_TWICE else 1):
         try:
             image, label = part.read_pair(index)
-            pairs.append((to_pixels(image, options.image_size, options.resize), _parse_label(label)))
+            pairs.append((to_pixels(image, options.image_size, Decoding(options.resize)), _parse_label(label)))
         except Exception as error:  # code of the user
             reason = str(error) if isinstance(error, InputError) else f"{type(error).__name__}: {one_line(error)}"
             raise InputError(f"{part.description}, {split} image {index}: {reason}") from error
@@ -270,7 +271,9 @@ def _read_item(split: str, part: DatasetSplit, index: int, options: ArraysOption
     return pairs[0]
 
 
-def _list_parts(parts: Mapping[str, DatasetSplit], labels: list[int | str], options: ArraysOptions) -> ImageListing:
+def _list_parts(
+    parts: Mapping[str, DatasetSplit], labels: list[int | str], options: ArraysOptions, hashes: list[bytes]
+) -> ImageListing:
     names_of_parts = {part.class_names for part in parts.values() if part.class_names is not None}
     if len(names_of_parts) > 1:
         raise InputError("data: the splits name different classes; they need the same, in the same order")
@@ -286,7 +289,7 @@ def _list_parts(parts: Mapping[str, DatasetSplit], labels: list[int | str], opti
     kinds = ", ".join(dict.fromkeys(part.description for part in parts.values()))
     description = f"{kinds} ({len(labels):,} images)"
     listing = ImageListing("splits of the source", class_names, names, splits, numbers, groups, description=description)
-    listing = listing.add_folds(options)
+    listing = listing.add_folds(options, hashes)
     if listing.problems:
         raise InputError(f"data: {listing.problems[0].reason}")
     if listing.folds is not None and len(set(listing.folds)) < 2:

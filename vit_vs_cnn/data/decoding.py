@@ -1,6 +1,8 @@
 """Decoding of image files, Pillow images, arrays and tensors to bytes of one size, and metadata of image files."""
 
 import contextlib
+import functools
+import importlib
 import itertools
 import os
 import stat
@@ -19,19 +21,23 @@ from torch import Tensor
 
 from vit_vs_cnn.bounds import as_rows_and_cols
 from vit_vs_cnn.data.images import MAX_BATCH_PIXELS
-from vit_vs_cnn.data.listing import ENDINGS, SUFFIXES
-from vit_vs_cnn.data.options import Resize
+from vit_vs_cnn.data.listing import ENDINGS, FORMAT_REASONS, KIND_OF_ENDING, SUFFIXES
+from vit_vs_cnn.data.options import Decoding
 from vit_vs_cnn.errors import InputError, one_line
 from vit_vs_cnn.files import escape_name
 
-#: The readers that Pillow may use. Others start programs (EPS) or are so rare that they are likely a mistake.
+#: The readers that Pillow may use, besides that of pillow-heif. Others start programs (EPS) or are so rare that they
+#: are likely a mistake.
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
+#: Bytes 8 to 12 of HEIC and HEIF files.
+HEIC_BRANDS = (b"heic", b"heix", b"hevc", b"hevx", b"heim", b"heis", b"mif1", b"msf1")
 REDUCING_GAP = 3.0  # reduction by a whole number first, then the filter; the difference to the filter alone is small
 ALLOWED_PIXEL_VALUES = "bytes (uint8) from 0 to 255, or floats that are bytes / 255, as ToTensor gives them"
 #: A float x counts as a byte / 255 if 255 x is at most this far from a whole number, by the type of x.
 _ROUNDING_TOLERANCE = {np.dtype(np.float16): 0.25, np.dtype(np.float32): 1e-4, np.dtype(np.float64): 1e-4}
 #: EXIF orientations that swap rows and columns.
 _ROTATED = (5, 6, 7, 8)
+DEFAULT_DECODING = Decoding()
 ChannelsFirst = UInt8[np.ndarray, "channels rows cols"]
 
 
@@ -44,16 +50,24 @@ class UnreadableImage(InputError):
         self.reason = reason
 
 
+@functools.cache
+def list_formats() -> tuple[str, ...]:
+    """The formats that Pillow may read: ``FORMATS``, and HEIF if pillow-heif is installed, which is registered."""
+    try:
+        importlib.import_module("pillow_heif").register_heif_opener()
+    except ImportError:
+        return FORMATS
+    return (*FORMATS, "HEIF")
+
+
 def decode_image(
-    path: Path, image_size: int | tuple[int, int] | None, resize: Resize = "crop", interpolation: str = "bicubic"
+    path: Path, image_size: int | tuple[int, int] | None, decoding: Decoding = DEFAULT_DECODING
 ) -> UInt8[np.ndarray, "3 rows cols"]:
     """The image in a file, upright, on white where it is transparent, at ``image_size``.
 
     Arguments:
-        path: a file in one of ``FORMATS``; of an animation the first frame is used.
+        path: a file in one of ``list_formats()``; of an animation the first frame is used.
         image_size: pixels of a square, or (rows, cols); None for the size of the image.
-        resize: as in ``ImageOptions``.
-        interpolation: "bilinear", "bicubic" or "nearest".
 
     Raises:
         UnreadableImage: a file that is missing, forbidden, no regular file, empty, damaged, no image, or larger than
@@ -62,12 +76,12 @@ def decode_image(
     try:
         if not stat.S_ISREG(path.stat().st_mode):  # opening a pipe would wait for its writer
             raise UnreadableImage(path, "special file", "a folder, pipe, socket or device, and no file")
-        with Image.open(path, formats=FORMATS) as file:
+        with Image.open(path, formats=list_formats()) as file:
             if image_size is not None:
                 rows, cols = as_rows_and_cols("image_size", image_size)
                 size = (2 * rows, 2 * cols) if _is_rotated(file) else (2 * cols, 2 * rows)
                 file.draft(None, size)  # JPEG: decode no more than is needed
-            return resize_image(file, image_size, resize, interpolation)
+            return resize_image(file, image_size, decoding)
     except UnreadableImage:
         raise
     except InputError as error:
@@ -77,10 +91,7 @@ def decode_image(
 
 
 def to_pixels(
-    image: Any,
-    image_size: int | tuple[int, int] | None = None,
-    resize: Resize = "crop",
-    interpolation: str = "bicubic",
+    image: Any, image_size: int | tuple[int, int] | None = None, decoding: Decoding = DEFAULT_DECODING
 ) -> ChannelsFirst:
     """A file, a Pillow image, an array or a tensor as bytes, at ``image_size`` if that is given.
 
@@ -90,12 +101,12 @@ def to_pixels(
         InputError: no image, one that cannot be read, or other values than bytes and bytes divided by 255.
     """
     if isinstance(image, str | Path):
-        return decode_image(Path(image), image_size, resize, interpolation)
+        return decode_image(Path(image), image_size, decoding)
     if isinstance(image, Image.Image):
         try:
             copy = image.copy()  # it is turned upright in place
             copy.format = image.format
-            return resize_image(copy, image_size, resize, interpolation)
+            return resize_image(copy, image_size, decoding)
         except InputError:
             raise
         except Exception as error:  # readers fail in many ways on damaged files, with SyntaxError among them
@@ -105,7 +116,7 @@ def to_pixels(
     pixels = channels_first(image)
     if image_size is None or pixels.shape[1:] == as_rows_and_cols("image_size", image_size):
         return pixels
-    return resize_image(array_to_image(pixels), image_size, resize, interpolation)[: len(pixels)]
+    return resize_image(array_to_image(pixels), image_size, decoding)[: len(pixels)]
 
 
 def channels_first(image: np.ndarray | Tensor, channels: Collection[int] = (1, 3)) -> ChannelsFirst:
@@ -137,10 +148,7 @@ def channels_first(image: np.ndarray | Tensor, channels: Collection[int] = (1, 3
 
 
 def resize_image(
-    image: Image.Image,
-    image_size: int | tuple[int, int] | None,
-    resize: Resize = "crop",
-    interpolation: str = "bicubic",
+    image: Image.Image, image_size: int | tuple[int, int] | None, decoding: Decoding = DEFAULT_DECODING
 ) -> UInt8[np.ndarray, "3 rows cols"]:
     """An opened image as ``decode_image`` returns it. The image is turned upright in place.
 
@@ -152,14 +160,13 @@ def resize_image(
     image.load()
     with contextlib.suppress(Exception):  # the pixels are whole, the EXIF block is not
         ImageOps.exif_transpose(image, in_place=True)
-    rgb = _eight_bit(image)
+    rgb = _eight_bit(image, decoding.gray_bits)
     if rgb.has_transparency_data:
         above = rgb.convert("RGBA")
         rgb = Image.alpha_composite(Image.new("RGBA", above.size, "white"), above)
     rgb = rgb.convert("RGB")
-    if image_size is not None:
-        rgb = _resized(rgb, as_rows_and_cols("image_size", image_size), resize, interpolation)
-    return np.array(np.asarray(rgb).transpose(2, 0, 1), order="C")
+    sized = rgb if image_size is None else _resized(rgb, as_rows_and_cols("image_size", image_size), decoding)
+    return np.array(np.asarray(sized).transpose(2, 0, 1), order="C")
 
 
 def array_to_image(pixels: UInt8[np.ndarray, "channels rows cols"]) -> Image.Image:
@@ -202,7 +209,7 @@ def read_file_info(root: Path, names: Sequence[str], report_progress: Callable[[
         with (
             contextlib.suppress(Exception),  # Pillow's readers fail in many ways on damaged bytes
             warnings.catch_warnings(action="ignore"),
-            Image.open(root / name, formats=FORMATS) as image,
+            Image.open(root / name, formats=list_formats()) as image,
         ):
             size = image.size[::-1] if _is_rotated(image) else image.size
             files.append(ImageFileInfo(name, str(image.format), image.mode, *size))
@@ -216,12 +223,22 @@ def _kind_and_reason(path: Path, error: Exception) -> tuple[str, str]:
         case UnidentifiedImageError() if path.stat().st_size == 0:
             return "empty file", "empty file"
         case UnidentifiedImageError():
-            return "no image", "no image, or none in a supported format"
+            kind = _format_kind(path)
+            return kind, FORMAT_REASONS.get(kind, "no image, or none in a supported format")
         case FileNotFoundError():
             return "missing", str(error.strerror)
         case OSError() if error.errno is not None:
             return "unreadable", str(error.strerror)
     return "damaged", f"damaged ({one_line(error, 80)})"
+
+
+def _format_kind(path: Path) -> str:
+    """Kind of a file that Pillow does not know, by its first bytes or the ending of its name."""
+    with path.open("rb") as file:
+        start = file.read(132)
+    if start[4:8] == b"ftyp" and start[8:12] in HEIC_BRANDS:
+        return "HEIC"
+    return "DICOM" if start[128:] == b"DICM" else KIND_OF_ENDING.get(path.suffix.lower(), "no image")
 
 
 def _is_rotated(image: Image.Image) -> bool:
@@ -234,7 +251,28 @@ def _is_rotated(image: Image.Image) -> bool:
         return False
 
 
-def _eight_bit(image: Image.Image) -> Image.Image:
+def find_gray_bits(paths: Sequence[Path]) -> int:
+    """Bits of the values in gray files of 16 bits: the smallest of 8, 10, 12, 14 and 16 that holds all values.
+
+    Microscopes and X-ray detectors store 12 bits in files of 16. With 65,535 as white, these are almost black. All
+    files have one number: with a number for each file, dark images would become as bright as others.
+
+    Files of 8 bits, and of 16 bits in color, do not count: Pillow keeps the upper 8 bits of each color.
+    """
+
+    def find_largest(path: Path) -> int:
+        with contextlib.suppress(Exception):  # decoding reports what cannot be read
+            if path.is_file():  # opening a pipe would wait for its writer
+                with Image.open(path, formats=list_formats()) as image:
+                    return int(np.asarray(image).max()) if image.mode.startswith("I") else 0
+        return 0
+
+    with ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as pool:
+        largest = max(pool.map(find_largest, paths), default=0)
+    return next((bits for bits in (8, 10, 12, 14) if 0 < largest < 2**bits), 16)
+
+
+def _eight_bit(image: Image.Image, gray_bits: int) -> Image.Image:
     """Grey of 16 bits scaled to 8 bits, with its transparent color. Other modes stay as they are.
 
     Raises:
@@ -245,12 +283,14 @@ def _eight_bit(image: Image.Image) -> Image.Image:
     if image.mode == "F" or (image.mode == "I" and image.format not in ("PNG", "PPM")):
         raise InputError("grey of 32 bits, whose black and white are not known; save it with 8 or 16 bits")
     values = np.asarray(image)
-    grey = Image.fromarray(np.rint(values / 257).astype(np.uint8))
+    white = 2**gray_bits - 1
+    grey = Image.fromarray(np.rint(values.clip(max=white) / (white / 255)).astype(np.uint8))
     color = image.info.get("transparency")
     return grey if color is None else Image.merge("LA", (grey, Image.fromarray(np.uint8(255) * (values != color))))
 
 
-def _resized(image: Image.Image, grid_size: tuple[int, int], resize: str, interpolation: str) -> Image.Image:
+def _resized(image: Image.Image, grid_size: tuple[int, int], decoding: Decoding) -> Image.Image:
+    resize, interpolation = decoding.resize, decoding.interpolation
     (width, height), (rows, cols), box = image.size, grid_size, None
     scale = min(cols / width, rows / height)
     inner = (max(1, round(scale * width)), max(1, round(scale * height))) if resize == "pad" else (cols, rows)
@@ -280,9 +320,7 @@ class InputImage:
     name: str
     content: Path | Image.Image | Tensor
 
-    def decode(
-        self, shape: tuple[int, int, int], resize: Resize, interpolation: str = "bicubic"
-    ) -> UInt8[Tensor, "channels rows cols"]:
+    def decode(self, shape: tuple[int, int, int], decoding: Decoding) -> UInt8[Tensor, "channels rows cols"]:
         """The bytes at ``shape``. Bytes of another shape are resized as files are, to RGB or its luminance.
 
         Raises:
@@ -297,7 +335,7 @@ class InputImage:
                 "another shape, get 1 or 3 channels"
             )
         try:
-            pixels = to_pixels(content, (rows, cols), resize, interpolation)
+            pixels = to_pixels(content, (rows, cols), decoding)
         except UnreadableImage:
             raise
         except InputError as error:
@@ -309,14 +347,14 @@ class InputImage:
 
 
 def decode_batches(
-    images: Iterable[InputImage], shape: tuple[int, int, int], resize: Resize, interpolation: str = "bicubic"
+    images: Iterable[InputImage], shape: tuple[int, int, int], decoding: Decoding
 ) -> Iterator[list[tuple[InputImage, UInt8[Tensor, "channels rows cols"] | str]]]:
     """Batches of images with their bytes, in order, or with the reason if an image cannot be read."""
     size = max(1, min(MAX_BATCH_IMAGES, MAX_BATCH_PIXELS // (shape[1] * shape[2])))
 
     def read(image: InputImage) -> Tensor | str:
         try:
-            return image.decode(shape, resize, interpolation)
+            return image.decode(shape, decoding)
         except InputError as error:
             return error.reason if isinstance(error, UnreadableImage) else str(error)
 

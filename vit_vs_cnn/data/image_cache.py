@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -24,9 +24,9 @@ from jaxtyping import UInt8
 from rich.progress import track
 
 from vit_vs_cnn.bounds import as_rows_and_cols
-from vit_vs_cnn.console import open_console
-from vit_vs_cnn.data.decoding import UnreadableImage, decode_image
-from vit_vs_cnn.data.images import LabelledImages, concatenate, fingerprint_with_groups
+from vit_vs_cnn.console import format_count, open_console
+from vit_vs_cnn.data.decoding import UnreadableImage, decode_image, find_gray_bits, list_formats
+from vit_vs_cnn.data.images import LabelledImages, concatenate, fingerprint_with_groups, hash_pixels
 from vit_vs_cnn.data.listing import (
     CLASS_REMEDY,
     FileProblem,
@@ -37,11 +37,11 @@ from vit_vs_cnn.data.listing import (
     problems_error,
     summarize_problems,
 )
-from vit_vs_cnn.data.options import FolderOptions, ImageView, Resize, TableOptions
+from vit_vs_cnn.data.options import Decoding, FolderOptions, ImageView, TableOptions
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.files import atomic_write, file_state, write_text
 
-CACHE_FORMAT = 6
+CACHE_FORMAT = 7
 _CHUNK_BYTES = 2**24
 Item = TypeVar("Item")
 Pixels = UInt8[np.ndarray, "count channels rows cols"]
@@ -81,7 +81,12 @@ class CachedImages:
 
     @cached_property
     def _stored(self) -> tuple[ImageListing, Pixels]:
-        return self._read(self.listed)
+        listing, pixels = self._read(self.listed)
+        reasons = ("equal to an earlier one", "with copies in other classes")
+        counts = [pair for pair in zip(listing.dropped, reasons, strict=True) if pair[0]]
+        if text := " and ".join(f"{format_count(count, 'image')} {reason}" for count, reason in counts):
+            warnings.warn(f"{self.root}: data.{self.kind}.duplicates drop leaves out {text}", stacklevel=3)
+        return listing, pixels
 
     @property
     def listing(self) -> ImageListing:
@@ -125,12 +130,11 @@ class CachedImages:
         sized = replace(options, image_size=view.image_size)
 
         def read(listing: ImageListing) -> tuple[ImageListing, Pixels]:
-            readable, pixels = _load_files(listing, root, sized, view.interpolation)
-            if lost := [name for name in listing.names if name not in {*readable.names}]:
-                raise InputError(f"{root}: {lost[0]} could be decoded before, and cannot now; start the command again")
-            return readable, pixels
+            decoding = Decoding(options.resize, view.interpolation, listing.gray_bits)
+            return _load_files(listing, root, sized, partial(_decode_again, listing, decoding), decoding)
 
-        return CachedImages(self.kind, lambda: replace(self.listing, problems=[]), read, root, sized, stored=self)
+        known = lambda: replace(self.listing, problems=[], dropped=(0, 0))  # noqa: E731
+        return CachedImages(self.kind, known, read, root, sized, stored=self)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -149,6 +153,7 @@ class CachedImages:
             "source": self.kind,
             **origin,
             "counts": listing.counts(),
+            **({"dropped_copies": sum(listing.dropped)} if any(listing.dropped) else {}),
             **({} if listing.groups is None else {"groups": len(set(listing.groups))}),
             **({} if listing.folds is None else {"folds": len(set(listing.folds))}),
         }
@@ -172,14 +177,16 @@ def open_folder(root: Path | str, options: FolderOptions | None = None) -> Cache
     """A folder of images as a source. They are decoded once, and again after any of them has changed."""
     path, options = Path(root), options or FolderOptions()
     list_files = lambda: list_folder(path, options).add_folds(options)  # noqa: E731
-    return CachedImages("folder", list_files, lambda listing: _load_files(listing, path, options), path, options)
+    read = lambda listing: _load_files(listing, path, options, partial(_decode_files, listing, options))  # noqa: E731
+    return CachedImages("folder", list_files, read, path, options)
 
 
 def open_table(path: Path | str, options: TableOptions | None = None) -> CachedImages:
     """The images of a table as a source."""
     path, options = Path(path), options or TableOptions()
     list_files = lambda: list_table(path, options)  # noqa: E731
-    return CachedImages("table", list_files, lambda listing: _load_files(listing, path, options), path, options)
+    read = lambda listing: _load_files(listing, path, options, partial(_decode_files, listing, options))  # noqa: E731
+    return CachedImages("table", list_files, read, path, options)
 
 
 def find_images(fingerprint: str, folders: Sequence[Path]) -> CachedImages | None:
@@ -251,7 +258,8 @@ def _read_pair(stem: Path) -> tuple[ImageListing, Pixels]:
     index = json.loads(stem.with_suffix(".json").read_text(encoding="utf-8"))
     values = json.loads(index["listing"])
     problems = [FileProblem(*problem) for problem in values["problems"]]
-    listing = ImageListing(**values | {"class_names": tuple(values["class_names"]), "problems": problems})
+    values |= {name: tuple(values[name]) for name in ("class_names", "dropped") if name in values}
+    listing = ImageListing(**values | {"problems": problems})
     pixels = open_image_file(stem.with_suffix(".npy"))
     if _checksum(index["listing"], pixels[: len(listing.names)]) != index["crc32"]:
         raise ValueError("damaged")
@@ -269,21 +277,30 @@ def _checksum(text: str, pixels: Pixels) -> int:
 
 
 def _load_files(
-    listing: ImageListing, path: Path, options: FolderOptions | TableOptions, interpolation: str = "bicubic"
+    listing: ImageListing,
+    path: Path,
+    options: FolderOptions | TableOptions,
+    decode: Callable[[Path, Pixels], ImageListing],
+    decoding: Decoding | None = None,
 ) -> tuple[ImageListing, Pixels]:
-    """The decoded images from the cache, into which they are decoded first."""
+    """The decoded images from the cache, into which they are decoded first.
+
+    Arguments:
+        decode: writes the images of a folder into an array, and returns the listing of those that are used.
+        decoding: part of the name of the cache.
+    """
     root, folder = path if path.is_dir() else path.parent, default_cache_folder(options.cache)
-    settings = repr(replace(options, cache=None))
-    place = _digest([CACHE_FORMAT, PIL.__version__, str(path.resolve()), settings, interpolation])
+    settings = [repr(replace(options, cache=None)), repr(decoding)]
+    place = _digest([CACHE_FORMAT, PIL.__version__, str(path.resolve()), *settings])
     rows = [listing.class_names, listing.names, listing.splits, listing.labels, listing.groups, listing.folds]
-    stem = folder / f"{place}-{_digest([*rows, [_state(root / name) for name in listing.names]])}"
+    stem = folder / f"{place}-{_digest([list_formats(), *rows, [_state(root / name) for name in listing.names]])}"
     with contextlib.suppress(Exception):  # missing, or damaged in any way
         readable, pixels = _read_pair(stem)
         return replace(readable, problems=[*listing.problems, *readable.problems]), pixels
     shape = (len(listing.names), 3, *as_rows_and_cols("image_size", options.image_size))
     try:
         with create_image_file(stem.with_suffix(".npy"), shape) as pixels:
-            readable = _decode_files(root, listing, pixels, options.resize, interpolation)
+            readable = decode(root, pixels)
             write_listing(stem, readable, pixels[: len(readable.names)])
         for old in folder.glob(f"{place}-*"):
             if old.stem != stem.name and old.suffix != ".partial":
@@ -312,37 +329,72 @@ def _digest(parts: list[Any]) -> str:
     return hashlib.sha256(repr(parts).encode(errors="surrogateescape")).hexdigest()[:16]
 
 
-def _decode_files(
-    root: Path, listing: ImageListing, pixels: Pixels, resize: Resize, interpolation: str
-) -> ImageListing:
-    """Decode files in threads into the first rows of ``pixels``. Returns the listing of the files that can be read."""
-
+def _decode_rows(root: Path, names: Sequence[str], pixels: Pixels, decoding: Decoding) -> list[FileProblem | None]:
+    """Decode files in threads into the rows of ``pixels``. Returns the problem of each file that cannot be read."""
     rows, cols = pixels.shape[2:]
 
     def decode(row: int) -> FileProblem | None:
-        name = listing.names[row]
         try:
-            pixels[row] = decode_image(root / name, (rows, cols), resize, interpolation)
+            pixels[row] = decode_image(root / names[row], (rows, cols), decoding)
         except UnreadableImage as error:
-            return FileProblem(error.kind, name, error.reason)
+            return FileProblem(error.kind, names[row], error.reason)
         return None
 
     # Pillow warns about odd but readable files.
     with warnings.catch_warnings(action="ignore"), ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as pool:
-        results = [*track_writing(pixels, pool.map(decode, range(len(listing.names))), "Decoding images")]
-    whole = [row for row, problem in enumerate(results) if problem is None]
-    if len(whole) < len(results):
-        for target, row in enumerate(whole):  # in order, so no row is overwritten before it is moved
+        return [*track_writing(pixels, pool.map(decode, range(len(names))), "Decoding images")]
+
+
+def _decode_again(listing: ImageListing, decoding: Decoding, root: Path, pixels: Pixels) -> ImageListing:
+    """Decode files that could be decoded before. Raises InputError: one of them cannot be decoded now."""
+    if problems := [problem for problem in _decode_rows(root, listing.names, pixels, decoding) if problem is not None]:
+        raise problems_error(root, problems, "these could be decoded before; start the command again")
+    return listing
+
+
+def _decode_files(
+    listing: ImageListing, options: FolderOptions | TableOptions, root: Path, pixels: Pixels
+) -> ImageListing:
+    """Decode files into the first rows of ``pixels``. Returns the listing of those that are used, with folds."""
+    with warnings.catch_warnings(action="ignore"):  # Pillow warns about odd but readable files
+        gray_bits = find_gray_bits([root / name for name in listing.names])
+    results = _decode_rows(root, listing.names, pixels, Decoding(options.resize, gray_bits=gray_bits))
+    hashes = [hash_pixels(pixels[row]) if problem is None else None for row, problem in enumerate(results)]
+    copies, of_several_classes = _find_copies(hashes, listing.labels) if options.duplicates == "drop" else ([], [])
+    kept = sorted({*range(len(results))}.difference(copies, of_several_classes))
+    grouped = listing.select(kept).add_folds(options, [hashes[row] for row in kept])
+    readable = grouped.select([index for index, row in enumerate(kept) if results[row] is None])
+    for target, row in enumerate(row for row in kept if results[row] is None):  # in order: no row is lost
+        if target < row:
             pixels[target] = pixels[row]
-    readable = listing.select(whole)
-    problems = [problem for problem in results if problem is not None]
+    problems = [*grouped.problems[len(listing.problems) :], *filter(None, results)]
     names = {problem.name for problem in listing.small_classes()}
-    small = readable.small_classes("readable ", splits={*listing.splits})
+    adjective = "readable " if options.duplicates == "keep" else "different readable "
+    small = readable.small_classes(adjective, splits={*listing.splits})
     problems += [problem for problem in small if problem.name not in names]
     problems += [
         FileProblem("split without images", f"fold {fold}", f"no image of test fold {fold} can be read")
-        for fold in sorted({*(listing.folds or ())} - {*(readable.folds or ())})
+        for fold in sorted({*(grouped.folds or ())} - {*(readable.folds or ())})
     ]
     if "validation" in {*listing.splits} - {*readable.splits}:
-        problems.append(FileProblem("split without images", "validation", "none of the validation images can be read"))
-    return replace(readable, problems=problems)
+        problems.append(FileProblem("split without images", "validation", "none of the validation images can be used"))
+    return replace(readable, problems=problems, gray_bits=gray_bits, dropped=(len(copies), len(of_several_classes)))
+
+
+def _find_copies(hashes: Sequence[bytes | None], labels: Sequence[int]) -> tuple[list[int], list[int]]:
+    """Rows of images that equal an earlier one of their class, and rows of all images with copies in several classes.
+
+    Arguments:
+        hashes: hash of the pixels of each image; None for an image without copies.
+    """
+    rows_of_pixels: dict[bytes, list[int]] = {}
+    for row, pixels in enumerate(hashes):
+        if pixels is not None:
+            rows_of_pixels.setdefault(pixels, []).append(row)
+    copies, of_several_classes = list[int](), list[int]()
+    for rows in rows_of_pixels.values():
+        if len({labels[row] for row in rows}) > 1:
+            of_several_classes += rows
+        else:
+            copies += rows[1:]
+    return copies, of_several_classes

@@ -23,6 +23,11 @@ MAX_BATCH_PIXELS = 2**20
 ImageBytes = UInt8[Tensor, "batch channels rows cols"]
 
 
+def hash_pixels(pixels: np.ndarray) -> bytes:
+    """BLAKE2b (8 bytes) of the pixels of one image."""
+    return hashlib.blake2b(pixels.data, digest_size=8).digest()
+
+
 @dataclass(frozen=True, eq=False)
 class LabelledImages:
     """Images and their classes.
@@ -139,7 +144,7 @@ class LabelledImages:
         if self.stored is not None:
             return self.stored.hashes()
         batches = (batch.contiguous().numpy() for batch in self.batches())
-        digests = b"".join(hashlib.blake2b(image.data, digest_size=8).digest() for batch in batches for image in batch)
+        digests = b"".join(hash_pixels(image) for batch in batches for image in batch)
         return np.frombuffer(digests, dtype="<u8").astype(np.uint64)
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from vit_vs_cnn.console import format_count
+from vit_vs_cnn.console import format_count, join_names
 from vit_vs_cnn.data.options import FolderOptions, ImageOptions, TableOptions
 from vit_vs_cnn.errors import InputError, MissingImages, one_line
 from vit_vs_cnn.files import escape_name
@@ -31,11 +31,25 @@ IGNORED_FOLDERS = {"__macosx", "@eadir", "$recycle.bin", "system volume informat
 ENDINGS = ".bmp .gif .jfif .jpeg .jpg .pgm .png .ppm .tif .tiff .webp"
 #: Endings of image files, those in formats that cannot be read included: they are reported as unusable.
 SUFFIXES = frozenset({*ENDINGS.split(), ".avif", ".heic", ".heif", ".jp2", ".jxl"})
+#: Kind of the problem of files that contain images but are none, by their endings.
+KIND_OF_ENDING = {
+    **dict.fromkeys((".avi", ".m4v", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".webm", ".wmv"), "video"),
+    **dict.fromkeys((".dcm", ".dicom"), "DICOM"),
+}
+#: Reason and remedy of files in other formats, by the kind of the problem.
+FORMAT_REASONS = {
+    "video": "a video; extract its frames, as by ffmpeg -i FILE -vf fps=1 FOLDER/NAME_%04d.png, and keep the frames "
+    "of a video together by --data.folder.group '(.+)_'",
+    "DICOM": "a DICOM file; convert it to PNG, as by dcm2pnm +on FILE FILE.png",
+    "HEIC": 'a HEIC file, which needs pillow-heif: pip install -e ".[heic]"',
+}
 #: Problems of a whole class, which remain when files are left out.
 CLASS_PROBLEMS = frozenset(
     {"class with too few images", "class that is not in train/", "class name that is not UTF-8", "split without images"}
 )
 _SHOWN_PROBLEMS = 3
+#: Labels are measurements if they are at least so many numbers, with fewer images of each on average.
+MIN_MEASUREMENTS, MIN_IMAGES_OF_NUMBER = 10, 3
 
 
 class FileProblem(NamedTuple):
@@ -62,11 +76,13 @@ def format_counts(counts: Mapping[str, int]) -> str:
 
 
 def summarize_problems(problems: Sequence[FileProblem]) -> str:
-    """The number of problems of each kind, and the first few problems, problems of whole classes first."""
-    ordered = sorted(problems, key=lambda problem: not problem.is_fatal)
-    shown = "; ".join(f"{problem.name}: {problem.reason}" for problem in ordered[:_SHOWN_PROBLEMS])
-    more = f"; and {len(problems) - _SHOWN_PROBLEMS:,} more" if len(problems) > _SHOWN_PROBLEMS else ""
-    return f"{format_counts(count_by_kind(problems))} ({shown}{more})"
+    """The number of problems of each kind, and a few problems: the first of each kind, whole classes first."""
+    firsts = {problem.kind: problem for problem in reversed(problems)}
+    named = [problem for problem in problems if firsts[problem.kind] is problem or problem.kind not in FORMAT_REASONS]
+    named.sort(key=lambda problem: (firsts[problem.kind] is not problem, not problem.is_fatal))
+    shown = [f"{problem.name}: {problem.reason}" for problem in named[:_SHOWN_PROBLEMS]]
+    more = f"; and {len(problems) - len(shown):,} more" if len(shown) < len(problems) else ""
+    return f"{format_counts(count_by_kind(problems))} ({'; '.join(shown)}{more})"
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,6 +94,8 @@ class ImageListing:
         names: name of each image: a path, or a number in the source.
         folds: test fold of each training image. None if there are test images.
         description: description of the Python object that contains the images, if they have no paths.
+        gray_bits: bits of the values in gray files of 16 bits (``find_gray_bits``).
+        dropped: numbers of images that ``duplicates: drop`` leaves out: copies in one class, and in several classes.
     """
 
     layout: str
@@ -89,6 +107,8 @@ class ImageListing:
     folds: list[int] | None = None
     problems: list[FileProblem] = field(default_factory=list)
     description: str = ""
+    gray_bits: int = 16
+    dropped: tuple[int, int] = (0, 0)
 
     def select(self, rows: Sequence[int]) -> "ImageListing":
         """The listing of some images, in ascending order."""
@@ -118,31 +138,43 @@ class ImageListing:
                     problems.append(FileProblem("class with too few images", name, reason))
         return problems
 
-    def add_folds(self, options: ImageOptions) -> "ImageListing":
+    def add_folds(self, options: ImageOptions, hashes: Sequence[bytes | None] | None = None) -> "ImageListing":
         """The listing in the order of the splits, with test folds for the training images if there are no test images.
 
-        A class whose groups are all in one fold becomes one of the ``problems``.
+        A group is in one fold. With ``hashes``, copies are one group, and groups with a common image are merged. A
+        class whose groups are all in one fold becomes one of the ``problems``.
+
+        Arguments:
+            hashes: hash of the pixels of each image, in the order of the splits; None for images that were not read.
         """
         import torch
 
-        from vit_vs_cnn.data.subsets import assign_folds
+        from vit_vs_cnn.data.subsets import assign_folds, merge_copies
 
         order = sorted(range(len(self.names)), key=lambda row: SPLITS.index(self.splits[row]))
         listing = self.select(order)
         count = listing.splits.count("train")
         if "test" in listing.splits or not count:
             return listing
+        reason = "has no two groups that can be parted, and needs at least 2, to train on and to test"
+        if hashes is not None:
+            units = listing.names if listing.groups is None else listing.groups
+            merged = merge_copies(units, hashes)
+            if merged != units:
+                listing = replace(listing, groups=merged)
+                reason = "has only copies of one image or group, and needs at least 2, to train on and to test"
         labels = torch.tensor(listing.labels[:count], dtype=torch.int64)
         groups = None if listing.groups is None else listing.groups[:count]
         folds = assign_folds(
             listing.names[:count], labels, fraction=options.test_fraction, seed=options.split_seed, groups=groups
         )
-        reason = "has no two groups that can be parted, and needs at least 2, to train on and to test"
         problems = [
             FileProblem("class with too few images", name, f"class {name!r} {reason}")
             for label, name in enumerate(self.class_names)
             if groups is not None and len(folds[labels == label].unique()) == 1
         ]
+        known = {problem.name for problem in self.problems}
+        problems = [problem for problem in problems if problem.name not in known]
         return replace(listing, folds=folds.tolist(), problems=[*self.problems, *problems])
 
 
@@ -166,8 +198,8 @@ def check_folder(root: Path, options: FolderOptions) -> None:
         InputError: as ``list_folder``, or a class that has too few images or is not in all splits.
     """
     with warnings.catch_warnings(action="ignore"):  # reading the images repeats them
-        problems = [problem for problem in list_folder(root, options).problems if problem.is_fatal]
-    if problems:
+        problems = list_folder(root, options).problems
+    if any(problem.is_fatal for problem in problems):
         raise problems_error(root, problems, CLASS_REMEDY)
 
 
@@ -196,11 +228,20 @@ def list_folder(root: Path, options: FolderOptions) -> ImageListing:
         for split, folder in folders.items()
     }
     class_names = tuple(by_split["train"])
+    files = [file for folder in {root, *folders.values()} for file in folder.iterdir() if file.is_file()]
+    outside = sorted(file.name for file in files if file.suffix.lower() in SUFFIXES and not _is_ignored(file.name))
     if len(class_names) < 2:
         there = f"only the class folder {class_names[0]!r}" if class_names else "no class folder"
-        raise InputError(f"{folders['train']}: {there}, and at least 2 are needed; allowed layouts: {LAYOUTS}")
-    files = [file for folder in {root, *folders.values()} for file in folder.iterdir() if file.is_file()]
-    if outside := sorted(file.name for file in files if file.suffix.lower() in SUFFIXES and not _is_ignored(file.name)):
+        remedy = "; add a folder for each other class" * len(class_names)
+        if class_names and _visible_folders(folders["train"] / class_names[0]):
+            remedy = f"; if its sub-folders are the classes, use --data.root {folders['train'] / class_names[0]}"
+        if outside:
+            remedy = (
+                f"; put the {format_count(len(outside), 'image')} into folders of classes, or name the class of each "
+            )
+            remedy += "in a table (--data.source table)"
+        raise InputError(f"{folders['train']}: {there}, and at least 2 are needed{remedy}; allowed layouts: {LAYOUTS}")
+    if outside:
         text = f"images outside of the class folders are ignored: {len(outside):,}, such as {outside[0]}"
         warnings.warn(f"{root}: {text}", stacklevel=2)
     problems += [
@@ -231,8 +272,30 @@ def list_folder(root: Path, options: FolderOptions) -> ImageListing:
             raise InputError(f"{root / name}: data.folder.group {options.group!r} finds no group in its name")
         check_disjoint_groups(root, groups, splits)
     layout = "class folders" if folders["train"] == root else "split folders"
+    _warn_of_subfolders(root, layout, [(name, class_names[label]) for name, _, label in images])
     listing = ImageListing(layout, class_names, names, splits, labels, groups)
     return replace(listing, problems=problems + listing.small_classes())
+
+
+def _warn_of_subfolders(root: Path, layout: str, images: Sequence[tuple[str, str]]) -> None:
+    """Print one line if images (path under the root, class) are in sub-folders of the folder of a class."""
+    depth = 1 if layout == "class folders" else 2
+    inside: dict[str, Counter[str]] = {}
+    for name, class_name in images:
+        if len(parts := name.split("/")) > depth + 1:
+            inside.setdefault(class_name, Counter())[parts[depth]] += 1
+    if not inside:
+        return
+    class_name, counts = next(iter(inside.items()))
+    names = [*counts][:_SHOWN_PROBLEMS] + [f"{len(counts) - _SHOWN_PROBLEMS:,} more"] * (len(counts) > _SHOWN_PROBLEMS)
+    count, folders = format_count(counts.total(), "image"), f"sub-folder{'s' * (len(counts) > 1)} {join_names(names)}"
+    others = f" (as in {len(inside) - 1:,} more of the classes)" if len(inside) > 1 else ""
+    place = f"--data.root {root / class_name} or " if depth == 1 else ""
+    warnings.warn(
+        f"{root}: class {class_name} has {count} in its {folders}{others}. These count as {class_name}. If the "
+        f"sub-folders are the classes, use {place}a table (--data.source table)",
+        stacklevel=3,
+    )
 
 
 def split_folders(root: Path) -> dict[str, Path]:
@@ -287,12 +350,14 @@ def _image_names(folder: Path, root: Path, linked: set[str], problems: list[File
             return None
         linked.add(target)
     try:
-        paths = [path for path in folder.iterdir() if not _is_ignored(path.name)]
+        paths = sorted(path for path in folder.iterdir() if not _is_ignored(path.name))
     except OSError as error:
         problems.append(FileProblem("folder that cannot be listed", name, str(error.strerror)))
         return []
     folders = dict.fromkeys(path for path in paths if os.path.isdir(path))  # False for a link to itself
     names = [f"{name}/{path.name}" for path in paths if path.suffix.lower() in SUFFIXES and path not in folders]
+    others = [(path.name, KIND_OF_ENDING.get(path.suffix.lower())) for path in paths if path not in folders]
+    problems += [FileProblem(kind, f"{name}/{file}", FORMAT_REASONS[kind]) for file, kind in others if kind]
     return names + [file for path in folders for file in _image_names(path, root, linked, problems) or ()]
 
 
@@ -344,6 +409,7 @@ def list_table(path: Path, options: TableOptions) -> ImageListing:
             f"{path}: row {classes.index(class_names[0]) + 1} has the label {class_names[0]} in column "
             f"{options.label!r}; numbers below 0 mark unlabelled images: leave these out"
         )
+    _check_labels(path, options.label, classes)
     if len(class_names) < 2:
         raise InputError(f"{path}: column {options.label!r} has {len(class_names)} class; it needs at least 2")
     numbers = {name: label for label, name in enumerate(class_names)}
@@ -362,3 +428,27 @@ def list_table(path: Path, options: TableOptions) -> ImageListing:
         check_disjoint_groups(path, groups, splits)
     listing = ImageListing("table", class_names, names, splits, [numbers[name] for name in classes], groups)
     return replace(listing, problems=listing.small_classes()).add_folds(options)
+
+
+def _check_labels(path: Path, column: str, labels: Sequence[str]) -> None:
+    """Raise InputError if a column contains several labels of one image, or measurements."""
+    classes = {*labels}
+    for separator in ";|,":
+        lists = [label for label in labels if len([part for part in label.split(separator) if part.strip()]) > 1]
+        parts = Counter(part.strip() for label in {*lists} for part in label.split(separator))
+        # Commas are common in names, such as Paris, France and Lyon, France.
+        if any(part in classes or (count > 1 and separator != ",") for part, count in parts.items()):
+            raise InputError(
+                f"{path}: row {labels.index(lists[0]) + 1} has several labels, {lists[0]!r}, in column {column!r}; "
+                f"this is not supported: give each image one label, without {separator!r}"
+            )
+    count = len(classes)
+    if count >= MIN_MEASUREMENTS and len(labels) < MIN_IMAGES_OF_NUMBER * count and all(map(_is_number, classes)):
+        raise InputError(
+            f"{path}: column {column!r} has {count:,} different numbers for {len(labels):,} images, and regression is "
+            "not supported; replace numbers by a few classes such as low and high, or by names if these are classes"
+        )
+
+
+def _is_number(text: str) -> bool:
+    return re.fullmatch(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[-+]?[0-9]+)?", text.strip(), re.IGNORECASE) is not None

@@ -10,6 +10,7 @@ from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.strict_yaml import check_class
 
 Resize = Literal["crop", "squash", "pad"]
+Duplicates = Literal["keep", "drop"]
 Split = Literal["train", "test"]
 Task = Literal["shape", "same_different"]
 #: Below this distance the two shapes of same_different overlap.
@@ -156,6 +157,21 @@ class CifarOptions:
 
 
 @dataclass(frozen=True)
+class Decoding:
+    """How image files become bytes of one size.
+
+    Args:
+        resize: as in ``ImageOptions``.
+        interpolation: "bilinear", "bicubic" or "nearest".
+        gray_bits: bits of the values in gray files of 16 bits (``find_gray_bits``): 2^bits - 1 becomes white.
+    """
+
+    resize: Resize = "crop"
+    interpolation: str = "bicubic"
+    gray_bits: int = 16
+
+
+@dataclass(frozen=True)
 class ImageView:
     """Size and interpolation at which a network gets the images of files.
 
@@ -204,10 +220,13 @@ class FileOptions(ImageOptions):
 
     Args:
         skip_unreadable: leave out files that cannot be used, with a warning and a list, instead of stopping.
+        duplicates: keep, or drop copies (images with equal pixels). drop keeps the first image of equal ones, in the
+            order training, validation, test; of copies in different classes it keeps none.
     """
 
     image_size: int | tuple[int, int] = 64
     skip_unreadable: bool = False
+    duplicates: Duplicates = "keep"
 
 
 @dataclass(frozen=True)

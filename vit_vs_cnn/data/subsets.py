@@ -227,6 +227,31 @@ def assign_folds(
     return grouped_folds(labels, torch.tensor([numbers[name] for name in groups]), order, count)
 
 
+def merge_copies(groups: Sequence[str], hashes: Sequence[bytes | None]) -> list[str]:
+    """Group of each image after groups with a common image are merged. They get the first name in order of the text.
+
+    Arguments:
+        hashes: hash of the pixels of each image; None for an image without copies.
+
+    Example:
+        >>> merge_copies(["a", "b", "c", "d"], [b"1", b"2", b"2", None])
+        ['a', 'b', 'b', 'd']
+    """
+    parents, group_of_pixels = dict[str, str](), dict[bytes, str]()
+
+    def find(group: str) -> str:
+        while group in parents:
+            group = parents[group]
+        return group
+
+    for group, pixels in zip(groups, hashes, strict=True):
+        if pixels is not None:
+            first, second = sorted((find(group_of_pixels.setdefault(pixels, group)), find(group)))
+            if first != second:
+                parents[second] = first
+    return [find(group) for group in groups]
+
+
 def subset_hash(indices: Numbers) -> str:
     """SHA-256 (first 16 hex digits) of the sorted indices as little-endian 64-bit integers: the set, not its order."""
     ordered = np.sort(indices.numpy()).astype("<i8")

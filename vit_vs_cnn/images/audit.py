@@ -20,7 +20,7 @@ from vit_vs_cnn.console import format_count, visible
 from vit_vs_cnn.data.decoding import ImageFileInfo, read_file_info
 from vit_vs_cnn.data.image_cache import CachedImages
 from vit_vs_cnn.data.images import LabelledImages, concatenate
-from vit_vs_cnn.data.listing import SPLITS, FileProblem, count_by_kind, format_counts
+from vit_vs_cnn.data.listing import FORMAT_REASONS, SPLITS, FileProblem, count_by_kind, format_counts
 from vit_vs_cnn.data.near_duplicates import find_copies
 from vit_vs_cnn.data.options import Resize
 from vit_vs_cnn.files import CommandResult
@@ -58,6 +58,7 @@ class Severity(StrEnum):
     STOPS_TRAINING = "stops training"
     MISLEADING = "misleading results"
     WEAKER = "weaker results"
+    NOTE = "note"
 
 
 class DuplicateKind(StrEnum):
@@ -70,12 +71,17 @@ class DuplicateKind(StrEnum):
 
 @dataclass(frozen=True)
 class AuditFinding:
-    """A problem of the images."""
+    """A problem of the images.
+
+    Arguments:
+        examples: names of the images that the page shows.
+    """
 
     severity: Severity
     title: str
     description: str
     advice: str
+    examples: tuple[str, ...] = ()
 
     @property
     def line(self) -> str:
@@ -122,7 +128,9 @@ class Audit(CommandResult):
         counts: number of usable images by split and class; with test folds, for the split of seed 0.
         files: size, format and color mode of each file; empty without files.
         pairs: similar images, the most serious problem first; None if they were not searched for.
-        pictures: both images of the first pairs side by side, ``(rows, cols, channels)``.
+        gray_bits: bits of the values in gray files of 16 bits (``find_gray_bits``).
+        pictures: both images of the first pairs side by side, ``(rows, cols, 3)``.
+        examples: pixels of the examples of the findings, ``(rows, cols, 3)``, by name.
     """
 
     source: str
@@ -139,6 +147,8 @@ class Audit(CommandResult):
     pairs: tuple[DuplicatePair, ...] | None
     pictures: tuple[UInt8[np.ndarray, "_ _ _"], ...]
     written: tuple[Path, ...] = ()
+    gray_bits: int = 16
+    examples: Mapping[str, UInt8[np.ndarray, "_ _ _"]] = dataclasses.field(default_factory=dict)
 
     @property
     def by_class(self) -> dict[str, int]:
@@ -188,7 +198,7 @@ class Audit(CommandResult):
 
     def to_dict(self) -> dict[str, Any]:
         fields = (field.name for field in dataclasses.fields(self))
-        values = {name: getattr(self, name) for name in fields if name not in ("pictures", "class_of")}
+        values = {name: getattr(self, name) for name in fields if name not in ("pictures", "examples", "class_of")}
         values["majority"] = dict(zip(("class", "test_accuracy"), self.majority, strict=True))
         values["pairs"] = None if self.pairs is None else [dataclasses.asdict(pair) for pair in self.pairs]
         values |= {name: [item._asdict() for item in getattr(self, name)] for name in ("files", "problems")}
@@ -233,7 +243,7 @@ def audit_images(
         pairs, pictures = _find_pairs(images, split_of, blank, report_progress)
     names, labels = [str(name) for name in images.sample_ids], images.labels.tolist()
     root = Path(data.root) if data.kind == "folder" else Path(data.root).parent
-    return Audit(
+    audit = Audit(
         source=data.description if data.kind in ("own", "given") else data.kind,
         root="" if data.kind in ("synthetic", "own", "given") else data.root,
         folds=0 if folds is None else len(set(folds)),
@@ -247,7 +257,12 @@ def audit_images(
         blank=tuple(names[index] for index in torch.nonzero(blank)[:, 0].tolist()),
         pairs=pairs,
         pictures=pictures,
+        gray_bits=16 if listing is None else listing.gray_bits,
     )
+    shown = {name for finding in audit.findings for name in finding.examples}
+    indices = {name: index for index, name in enumerate(names) if name in shown}
+    pixels = images.take(torch.tensor([*indices.values()], dtype=torch.int64))
+    return dataclasses.replace(audit, examples=dict(zip(indices, map(_as_picture, pixels), strict=True)))
 
 
 def find_blank_images(images: LabelledImages) -> Bool[Tensor, "count"]:
@@ -276,8 +291,12 @@ def _find_pairs(
     for _, indices in pairs[:NUM_SHOWN_PAIRS]:
         left, right = images.take(indices)
         gap = left.new_full((*left.shape[:2], 4), 255)
-        pictures.append(torch.cat([left, gap, right], dim=2).permute(1, 2, 0).numpy())
+        pictures.append(_as_picture(torch.cat([left, gap, right], dim=2)))
     return tuple(pair for pair, _ in pairs), tuple(pictures)
+
+
+def _as_picture(pixels: UInt8[Tensor, "channels rows cols"]) -> UInt8[np.ndarray, "rows cols 3"]:
+    return (pixels if len(pixels) == 3 else pixels[:1].expand(3, -1, -1)).permute(1, 2, 0).numpy()
 
 
 def _duplicate_findings(audit: Audit) -> Iterator[AuditFinding]:
@@ -293,17 +312,23 @@ def _duplicate_findings(audit: Audit) -> Iterator[AuditFinding]:
                 "Keep one image of each scene, or keep all images of a scene in one split (train/ and test/ folders, "
                 "or data.folder.group)"
             )
-        yield AuditFinding(Severity.MISLEADING, "Test images similar to training images", description, advice)
+        examples = next((pair.first, pair.second) for pair in audit.pairs or () if pair.is_across_splits)
+        title = "Test images similar to training images"
+        yield AuditFinding(Severity.MISLEADING, title, description, advice, examples)
     if pairs := audit.select_pairs(DuplicateKind.TWO_CLASSES):
         example = f"{pairs[0].first} ({pairs[0].classes[0]}) and {pairs[0].second} ({pairs[0].classes[1]})"
         description = f"{format_count(len(pairs), 'pair')} of similar images in two classes, such as {example}"
         advice = "Check each pair and keep the correct class"
-        yield AuditFinding(Severity.MISLEADING, "Same image in two classes", description, advice)
+        examples = pairs[0].first, pairs[0].second
+        yield AuditFinding(Severity.MISLEADING, "Same image in two classes", description, advice, examples)
     if pairs := audit.select_pairs(DuplicateKind.REPEATED):
         copies = len({pair.second for pair in pairs})
         description = f"{format_count(copies, 'image')} similar to another image of the same class and split"
         advice = "Keep one of each: copies add little information"
-        yield AuditFinding(Severity.WEAKER, "Repeated images", description, advice)
+        if audit.resize is not None and any(pair.same_pixels for pair in pairs):
+            advice += f". --data.{audit.source}.duplicates drop leaves out those with equal pixels"
+        examples = pairs[0].first, pairs[0].second
+        yield AuditFinding(Severity.WEAKER, "Repeated images", description, advice, examples)
 
 
 def _file_findings(audit: Audit) -> Iterator[AuditFinding]:
@@ -314,6 +339,8 @@ def _file_findings(audit: Audit) -> Iterator[AuditFinding]:
     if files := [problem for problem in audit.problems if not problem.is_fatal]:
         counts, examples = format_counts(count_by_kind(files)), _examples([file.name for file in files])
         description = f"{format_count(len(files), 'file')} ({counts}), such as {examples}"
+        for first in {file.kind: file for file in reversed(files) if file.kind in FORMAT_REASONS}.values():
+            description += f". {first.name} is {first.reason}"
         severity = Severity.STOPS_TRAINING
         advice = f"Repair or remove them, or leave them out with --{settings}.skip_unreadable true"
         if audit.skips_unreadable:
@@ -325,24 +352,38 @@ def _file_findings(audit: Audit) -> Iterator[AuditFinding]:
         advice = "Remove them: they do not show their class"
         if audit.resize == "crop":
             advice += f". If the crop removes the object, use --{settings}.resize pad"
-        yield AuditFinding(Severity.MISLEADING, "Blank images", description, advice)
+        yield AuditFinding(Severity.MISLEADING, "Blank images", description, advice, audit.blank[:_NUM_EXAMPLES])
+    if audit.gray_bits < 16:
+        deep, white = [file.name for file in audit.files if file.mode.startswith("I")], 2**audit.gray_bits - 1
+        description = (
+            f"no value in {format_count(len(deep), 'gray file')} of 16 bits is above {white:,}, so {white:,} is read "
+            f"as white ({audit.gray_bits} bits)"
+        )
+        advice = "Nothing has to be done; a file with larger values would make all of them darker"
+        examples = tuple(deep[:_NUM_EXAMPLES])
+        yield AuditFinding(Severity.NOTE, "Gray values of less than 16 bits", description, advice, examples)
     (rows, cols), count = audit.image_size, len(audit.files)
     scales = [sorted((file.height / rows, file.width / cols)) for file in audit.files]
     if (small := sum(scale[audit.resize == "pad"] < 1 for scale in scales)) > MIN_AFFECTED_FRACTION * count:
         description = f"{small:,} of {count:,} images are smaller than the training size of {rows} x {cols} pixels"
         advice = f"Lower --{settings}.image_size, or use larger images"
-        yield AuditFinding(Severity.WEAKER, "Enlarged images", description, advice)
+        smallest = np.argsort([scale[audit.resize == "pad"] for scale in scales], kind="stable")[:_NUM_EXAMPLES]
+        examples = tuple(audit.files[index].name for index in smallest)
+        yield AuditFinding(Severity.WEAKER, "Enlarged images", description, advice, examples)
     cropped = sum(1 - low / high > MAX_CROPPED_FRACTION for low, high in scales)
     if audit.resize == "crop" and cropped > MIN_AFFECTED_FRACTION * count:
         fraction = f"{100 * MAX_CROPPED_FRACTION:.0f} %"
         description = f"the central crop removes more than {fraction} of {cropped:,} of the {count:,} images"
         advice = f"Keep the whole image with --{settings}.resize pad or squash"
-        yield AuditFinding(Severity.WEAKER, "Cropped images", description, advice)
+        narrowest = np.argsort([low / high for low, high in scales], kind="stable")[:_NUM_EXAMPLES]
+        examples = tuple(audit.files[index].name for index in narrowest)
+        yield AuditFinding(Severity.WEAKER, "Cropped images", description, advice, examples)
 
 
 def _format_findings(audit: Audit) -> Iterator[AuditFinding]:
     """Measure how well format and color mode alone predict the class."""
     groups: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+    firsts = {(file.format, file.mode): file.name for file in reversed(audit.files)}
     for file in audit.files:
         groups[file.format, file.mode][audit.class_of[file.name]] += 1
     if len(audit.files) < MIN_FILES_FOR_FORMAT:
@@ -355,7 +396,8 @@ def _format_findings(audit: Audit) -> Iterator[AuditFinding]:
             f"predicting the largest class: {100 * baseline:.0f} %), so a model may learn the camera or the compression"
         )
         advice = "Save the images of all classes in one format and mode"
-        yield AuditFinding(Severity.MISLEADING, "File format depends on the class", description, advice)
+        examples = tuple(firsts[key] for key in list(groups)[:_NUM_EXAMPLES])
+        yield AuditFinding(Severity.MISLEADING, "File format depends on the class", description, advice, examples)
 
 
 def _class_findings(audit: Audit) -> Iterator[AuditFinding]:

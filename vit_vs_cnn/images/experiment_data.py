@@ -28,10 +28,15 @@ from vit_vs_cnn.typed_values import build
 
 @dataclass(frozen=True, eq=False)
 class RunImages:
-    """Training and validation images of a run, by their places in all images. Pixels are copied at the first access."""
+    """Training and validation images of a run, by their places in all images. Pixels are copied at the first access.
+
+    Arguments:
+        gray_bits: bits of the values in gray files of 16 bits (``find_gray_bits``).
+    """
 
     images: LabelledImages
     parts: tuple[Int64[Tensor, "n"], Int64[Tensor, "v"]]
+    gray_bits: int = 16
 
     @cached_property
     def training(self) -> LabelledImages:
@@ -309,7 +314,8 @@ class ExperimentData:
                 f"protocol.scored_on: with {train_size} images, data.validation_fraction "
                 f"{self.data.validation_fraction} leaves no validation image"
             )
-        return RunImages(self.images, (training, validation))
+        gray_bits = self.source.listing.gray_bits if isinstance(self.source, CachedImages) else 16
+        return RunImages(self.images, (training, validation), gray_bits)
 
     def _sample(self, candidates: Int64[Tensor, "candidates"], count: int, seed: int) -> Int64[Tensor, "count"]:
         return candidates[nested_order(self.images.labels[candidates], seed)[:count]] if count else candidates[:0]

@@ -429,7 +429,8 @@ def _read_images(words: Sequence[str], trained: TrainedNetwork, count: int, seed
             source = f"chosen from the named files and folders by seed {seed}"
         files += paths
     images = [InputImage(escape_name(file), file) for file in files]
-    decoded = [content for batch in decode_batches(images, trained.image_shape, trained.resize) for _, content in batch]
+    batches = decode_batches(images, trained.image_shape, trained.decoding)
+    decoded = [content for batch in batches for _, content in batch]
     errors = {number: content for number, content in enumerate(decoded) if isinstance(content, str)}
     full_names = [image.name for image in images]
     check_any_readable(full_names, errors)

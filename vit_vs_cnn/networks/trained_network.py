@@ -19,7 +19,6 @@ from vit_vs_cnn.console import format_count
 from vit_vs_cnn.counter_random import derive_seed
 from vit_vs_cnn.data.decoding import (
     InputImage,
-    Resize,
     check_any_readable,
     decode_batches,
     describe_unreadable,
@@ -27,6 +26,7 @@ from vit_vs_cnn.data.decoding import (
 )
 from vit_vs_cnn.data.image_cache import find_images
 from vit_vs_cnn.data.images import UNKNOWN, LabelledImages
+from vit_vs_cnn.data.options import Decoding, Resize
 from vit_vs_cnn.errors import InputError, MissingImages
 from vit_vs_cnn.files import CommandResult
 from vit_vs_cnn.images.experiment_data import ExperimentData
@@ -162,8 +162,7 @@ class TrainedNetwork:
     path: Path
     network: nn.Module
     about: CheckpointInfo
-    resize: Resize = "crop"
-    interpolation: str = "bicubic"
+    decoding: Decoding = field(default_factory=Decoding)
     origin: Run | None = None
     training_hashes: TrainingImageHashes = UNKNOWN_TRAINING_IMAGES
     warnings: tuple[str, ...] = ()
@@ -172,7 +171,8 @@ class TrainedNetwork:
         """Set the ``pretrained_cfg`` of the network, which ``timm.data.resolve_data_config`` reads."""
         modes = {"crop": "center", "squash": "squash", "pad": "border"}
         config = {"input_size": self.image_shape, "mean": tuple(self.about.mean), "std": tuple(self.about.std)}
-        config |= {"interpolation": self.interpolation, "crop_pct": 1.0, "crop_mode": modes[self.resize]}
+        config |= {"interpolation": self.decoding.interpolation, "crop_pct": 1.0}
+        config["crop_mode"] = modes[self.decoding.resize]
         network: Any = self.network
         if hasattr(network, "data_config"):
             network.data_config = config
@@ -260,7 +260,7 @@ class TrainedNetwork:
         names, errors, probabilities = list[str](), dict[int, str](), list[np.ndarray]()
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", module="PIL")  # about unusual but readable files
-            for batch in decode_batches(images, self.image_shape, self.resize, self.interpolation):
+            for batch in decode_batches(images, self.image_shape, self.decoding):
                 errors |= {len(names) + i: pixels for i, (_, pixels) in enumerate(batch) if isinstance(pixels, str)}
                 names += [image.name for image, _ in batch]
                 if decoded := [pixels for _, pixels in batch if isinstance(pixels, Tensor)]:
@@ -368,11 +368,11 @@ class TrainedNetwork:
         config: Any = getattr(network, "pretrained_cfg", None) or {}
         moments = (config.get(key, (0.5,)) if shape[0] == 3 else (0.5,) for key in ("mean", "std"))
         mean, std = (torch.tensor(values).expand(shape[0]).tolist() for values in moments)
-        resize = "crop" if isinstance(classes_from, LabelledImages) else classes_from.resize
-        about = CheckpointInfo({"name": name}, class_names, shape, mean, std)
+        decoding = classes_from.decoding if isinstance(classes_from, TrainedNetwork) else Decoding()
+        about = CheckpointInfo({"name": name}, class_names, shape, mean, std, decoding.gray_bits)
         untrained = () if file else (f"{word}: no weights were named, so it is untrained",)
         title, path = (f"{name} ({Path(file).stem})", Path(file).absolute()) if file else (name, Path(name))
-        return cls(title, path, network.eval(), about, resize, warnings=untrained)
+        return cls(title, path, network.eval(), about, decoding, warnings=untrained)
 
     @classmethod
     def _open_run(cls: type[Network], path: Path, trust: bool | str) -> Network:
@@ -393,8 +393,11 @@ class TrainedNetwork:
             path=checkpoint,
             network=network,
             about=about,
-            resize=resize.get(data.kind, data.own.resize),
-            interpolation="bicubic" if run.view is None else run.view.interpolation,
+            decoding=Decoding(
+                resize.get(data.kind, data.own.resize),
+                "bicubic" if run.view is None else run.view.interpolation,
+                about.gray_bits,
+            ),
             origin=run,
             training_hashes=read_training_hashes(metadata),
         )

@@ -31,7 +31,11 @@ def audit_page(audit: Audit) -> Page:
     """Page with all results of an audit."""
     page = Page(_title(audit), [overview(audit)])
     page.heading("Before training")
-    page.bullets(audit.lines)
+    for finding, line in zip(audit.findings, audit.lines, strict=False):
+        page.bullets([line])
+        captions = {name: f"{visible(name)} ({visible(audit.class_of[name])})" for name in finding.examples}
+        page.gallery([(_to_png(audit.examples[name]), text, text) for name, text in captions.items()], 120)
+    page.bullets([] if audit.findings else audit.lines)
     page.heading("Classes")
     page.table(class_table(audit))
     name, accuracy = audit.majority
@@ -110,8 +114,12 @@ def _pair_image(pair: DuplicatePair, side: int) -> tuple[str, str, str]:
 def _pair_picture(pair: DuplicatePair, pixels: UInt8[np.ndarray, "_ _ _"]) -> tuple[bytes, str, str]:
     sides = [f"{name} ({label}, {split})" for name, label, split in (_pair_image(pair, 0), _pair_image(pair, 1))]
     similarity = "equal pixels" if pair.same_pixels else f"similarity {pair.similarity:.2f}"
+    return _to_png(pixels), f"{sides[0]} | {sides[1]}: {similarity}", f"{sides[0]} and {sides[1]}"
+
+
+def _to_png(pixels: UInt8[np.ndarray, "_ _ _"]) -> bytes:
     image = Image.fromarray(pixels)
     image.thumbnail((2 * IMAGE_HEIGHT + 4, IMAGE_HEIGHT))
     file = io.BytesIO()
     image.save(file, "PNG")
-    return file.getvalue(), f"{sides[0]} | {sides[1]}: {similarity}", f"{sides[0]} and {sides[1]}"
+    return file.getvalue()

@@ -106,7 +106,8 @@ class Page:
         """Add pictures side by side: PNG, caption and alternative text of each; ``width`` is the smallest in pixels."""
         sizes = [struct.unpack(">II", data[16:24]) for data, *_ in pictures]
         tiles = [_picture(data, size, *texts) for (data, *texts), size in zip(pictures, sizes, strict=True)]
-        self._add(_draw("gallery", tiles, width))
+        if tiles:
+            self._add(_draw("gallery", tiles, width))
 
     def template(self, name: str, **values: Any) -> None:
         """Add an HTML template with its values, which are escaped."""

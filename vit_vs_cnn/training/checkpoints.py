@@ -29,6 +29,7 @@ class CheckpointInfo:
         architecture: name or class of the network and its options, as in a config.
         image_shape: (channels, rows, cols).
         mean, std: mean and standard deviation of each channel, in [0, 1].
+        gray_bits: bits of the values in gray files of 16 bits.
 
     Raises:
         InputError: a value out of range.
@@ -39,6 +40,7 @@ class CheckpointInfo:
     image_shape: tuple[int, int, int]
     mean: list[float]
     std: list[float]
+    gray_bits: int = 16
 
     def __post_init__(self) -> None:
         if not all(0 < size <= limit for size, limit in zip(self.image_shape, MAX_IMAGE_SHAPE, strict=True)):
@@ -46,6 +48,8 @@ class CheckpointInfo:
             raise InputError(
                 f"image_shape {self.image_shape} must have 1 to {channels} channels and sides of 1 to {side}"
             )
+        if not 8 <= self.gray_bits <= 16:
+            raise InputError(f"gray_bits {self.gray_bits} must be 8 to 16")
         if not self.class_names:
             raise InputError("class_names must be one or more names")
         if not len(self.mean) == len(self.std) == self.image_shape[0] or min(self.std) <= 0:

@@ -101,6 +101,7 @@ def checkpoint_metadata(prepared: PreparedRun, mean: Sequence[float], std: Seque
         "image_shape": list(training.image_shape),
         "mean": list(mean),
         "std": list(std),
+        "gray_bits": prepared.images.gray_bits,
         CHECKPOINT_KEY_TRAINING_HASHES: (prepared.start_images | TrainingImageHashes(training.hashes())).to_dict(),
     }
 
