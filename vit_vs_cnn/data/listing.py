@@ -200,7 +200,7 @@ def list_folder(root: Path, options: FolderOptions) -> ImageListing:
         there = f"only the class folder {class_names[0]!r}" if class_names else "no class folder"
         raise InputError(f"{folders['train']}: {there}, and at least 2 are needed; allowed layouts: {LAYOUTS}")
     files = [file for folder in {root, *folders.values()} for file in folder.iterdir() if file.is_file()]
-    if outside := sorted(file.name for file in files if file.suffix.lower() in SUFFIXES and not _is_ignored(file.name)):
+    if outside := sorted(file.name for file in files if file.suffix.lower() in SUFFIXES and not is_ignored(file.name)):
         text = f"images outside of the class folders are ignored: {len(outside):,}, such as {outside[0]}"
         warnings.warn(f"{root}: {text}", stacklevel=2)
     problems += [
@@ -264,10 +264,10 @@ def _visible_folders(folder: Path) -> list[Path]:
         inside = sorted(folder.iterdir())
     except OSError as error:
         raise InputError(f"{folder}: cannot be listed ({error.strerror})") from None
-    return [path for path in inside if path.is_dir() and not _is_ignored(path.name)]
+    return [path for path in inside if path.is_dir() and not is_ignored(path.name)]
 
 
-def _is_ignored(name: str) -> bool:
+def is_ignored(name: str) -> bool:
     return name.startswith(".") or name.lower() in IGNORED_FOLDERS
 
 
@@ -287,7 +287,7 @@ def _image_names(folder: Path, root: Path, linked: set[str], problems: list[File
             return None
         linked.add(target)
     try:
-        paths = [path for path in folder.iterdir() if not _is_ignored(path.name)]
+        paths = [path for path in folder.iterdir() if not is_ignored(path.name)]
     except OSError as error:
         problems.append(FileProblem("folder that cannot be listed", name, str(error.strerror)))
         return []

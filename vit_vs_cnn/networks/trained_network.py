@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
-from jaxtyping import Float, UInt8
+from jaxtyping import Float, UInt8, UInt64
 from torch import Tensor, nn
 
 from vit_vs_cnn.bounds import Bounds, check_numbers
@@ -68,11 +68,13 @@ class ImagePredictions(CommandResult):
 
     Arguments:
         probabilities: of each class, calibrated if there is a temperature; NaN for unreadable images.
+        hashes: of the readable images (``LabelledImages.hashes``).
     """
 
     names: Sequence[str]
     class_names: tuple[str, ...]
     probabilities: Float[np.ndarray, "images classes"]
+    hashes: UInt64[np.ndarray, "readable"]
     errors: dict[int, str] = field(default_factory=dict)
     calibration: Calibration = field(default_factory=Calibration)
     top: int = 1
@@ -256,7 +258,7 @@ class TrainedNetwork:
         """
         check_numbers({"top": top}, "{name}: {value}; it must be {bounds}", top=Bounds(at_least=1, is_whole=True))
         temperature = self.calibration.temperature or 1.0
-        names, errors, probabilities = list[str](), dict[int, str](), list[np.ndarray]()
+        names, errors, probabilities, hashes = list[str](), dict[int, str](), list[np.ndarray](), list[np.ndarray]()
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", module="PIL")  # about unusual but readable files
             for batch in decode_batches(images, self.image_shape, self.resize):
@@ -266,13 +268,14 @@ class TrainedNetwork:
                     data = LabelledImages(torch.stack(decoded), torch.full((len(decoded),), UNKNOWN), self.class_names)
                     part = predict(self.network, data, self.normalize, what=self.name)
                     probabilities.append((part.logits.double() / temperature).softmax(1).numpy())
+                    hashes.append(data.hashes())
                 report_progress(f"predicting: {len(names):,} images")
         check_any_readable(names, errors)
         readable = [index for index in range(len(names)) if index not in errors]
         all_probabilities = np.full((len(names), len(self.class_names)), np.nan)
         all_probabilities[readable] = np.concatenate(probabilities)
-        top = min(top, len(self.class_names))
-        return ImagePredictions(names, self.class_names, all_probabilities, errors, self.calibration, top)
+        top, all_hashes = min(top, len(self.class_names)), np.concatenate(hashes)
+        return ImagePredictions(names, self.class_names, all_probabilities, all_hashes, errors, self.calibration, top)
 
     def pool(self, root: Path | None = None) -> ExperimentData:
         """Images of the experiment of its run. Nothing is downloaded.
