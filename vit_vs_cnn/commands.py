@@ -273,7 +273,7 @@ COMMANDS = {
         ),
         Command(
             "evaluate",
-            ("vit-vs-cnn evaluate runs/duel new_photos --output classes.csv",),
+            ("vit-vs-cnn evaluate runs/duel labelled --output classes.csv",),
         ),
         Command(
             "inspect",
