@@ -217,6 +217,7 @@ def prepared(tmp_path, monkeypatch) -> Path:
         photo.rename(photo.with_suffix(".jpg"))
     shutil.copy(photo.with_suffix(".jpg"), here / "cat.jpg")
     shutil.copytree(here / "photos/dogs", here / "more_photos")
+    shutil.copytree(here / "photos/star", here / "labelled/star")  # a class of the synthetic images
     make_cifar(here / "data", "cifar10", count=1000)
     names = "airplane automobile bird cat deer dog frog horse ship truck".split()
     (here / "data/cifar-10-batches-py/batches.meta").write_bytes(pickle.dumps({"label_names": names}))

@@ -33,14 +33,14 @@ PUBLIC |= {name: getattr(vc, name) for name in (*CLASSES, "Augmentation")}
 
 @pytest.fixture(scope="module")
 def folder(trained_once, tmp_path_factory):
-    """A folder with an experiment of two models and with photographs of two classes."""
+    """A folder with an experiment of two models, photographs of two other classes, and images of two of its classes."""
     root = tmp_path_factory.mktemp("examples")
     shutil.copytree(trained_once, root / "runs" / "duel")
-    pixels = np.random.default_rng(0).integers(0, 256, (2, 6, 40, 40, 3), dtype=np.uint8)
-    for name, images in zip(("apple", "pear"), pixels, strict=True):
-        (root / "photos" / name).mkdir(parents=True)
+    pixels = np.random.default_rng(0).integers(0, 256, (4, 6, 40, 40, 3), dtype=np.uint8)
+    for name, images in zip(("photos/apple", "photos/pear", "shapes/disc", "shapes/star"), pixels, strict=True):
+        (root / name).mkdir(parents=True)
         for number, image in enumerate(images):
-            Image.fromarray(image).save(root / "photos" / name / f"{number}.png")
+            Image.fromarray(image).save(root / name / f"{number}.png")
     return root
 
 

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from vit_vs_cnn.api import (
         audit,
         compare,
+        evaluate,
         export,
         inspect,
         load,
@@ -35,7 +36,7 @@ __version__ = "0.2.0"
 #: Modules of the public names.
 _MODULES = {
     "api": (
-        *("audit", "compare", "export", "inspect", "load", "locality", "predict", "report", "status"),
+        *("audit", "compare", "evaluate", "export", "inspect", "load", "locality", "predict", "report", "status"),
         *("to_attention", "train", "tune"),
     ),
     "attention": ("MultiHeadAttention",),

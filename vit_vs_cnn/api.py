@@ -5,6 +5,7 @@ Importing this module loads no large library. Each function imports what it need
 
 import dataclasses
 import os
+import shlex
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from vit_vs_cnn.comparison.compare import NetworkComparison
+    from vit_vs_cnn.comparison.evaluate import Evaluation
     from vit_vs_cnn.conversion.export import ExportedFile
     from vit_vs_cnn.conversion.to_attention import AttentionConversion
     from vit_vs_cnn.data.images import LabelledImages
@@ -428,6 +430,60 @@ def compare(
 
 
 @preserve_process_state()
+def evaluate(
+    checkpoint: Place,
+    *paths: Place,
+    output: Place | None = None,
+    model: str | None = None,
+    device: str = "auto",
+    quiet: bool = False,
+    trust: bool = False,
+) -> "Evaluation":
+    """Measure the accuracy and the calibration of a network on new labelled images.
+
+    Images that the network was trained on are counted. If test images of its experiment are among the images, the
+    evaluation is recorded in the test-set log.
+
+    Arguments:
+        checkpoint: a checkpoint, an exported .safetensors file, or the folder of a run or an experiment.
+        paths: folders with one folder for each class, and tables (.csv) with the columns image and label.
+        output: a .csv or .jsonl file with one row for each class. Default: no file.
+        model: model of an experiment. Default: the most accurate one.
+        device: auto, cpu, cuda, cuda:1, ...
+        quiet: hide progress.
+        trust: import user-defined classes that the files name. This runs their code: use it for your own files only.
+
+    Raises:
+        InputError: a path that cannot be opened, a folder or label that is no class of the network, no readable image,
+            or test images of an experiment that is scored on validation images.
+
+    Example:
+        >>> import vit_vs_cnn as vc
+        >>> evaluation = vc.evaluate("runs/duel", "shapes", model="vit", quiet=True)
+        >>> evaluation.frame().query("images > 0")["class"].tolist()
+        ['disc', 'star']
+    """
+    with _progress(quiet) as report_progress:
+        from vit_vs_cnn.comparison.evaluate import evaluate_network
+        from vit_vs_cnn.devices import usable_device
+        from vit_vs_cnn.reporting.predictions import check_suffix, write_predictions
+
+        places = [_existing_path(place) for place in _paths(paths, "evaluate")]
+        if output is not None:
+            check_suffix(Path(output))
+            _create_output(Path(output).parent)
+        report_progress("opening")
+        network = load(checkpoint, model or _most_accurate(checkpoint, quiet), trust)
+        network.network.to(usable_device(device))
+        report_progress("predicting: the first images")
+        evaluation = evaluate_network(network, places, report_progress=report_progress)
+        if output is not None:
+            write_predictions(evaluation, Path(output))
+            evaluation = dataclasses.replace(evaluation, written=(Path(output),))
+    return evaluation
+
+
+@preserve_process_state()
 def inspect(
     *paths: Place,
     images: Sequence[Place | int] | None = None,
@@ -556,7 +612,7 @@ def predict(
             raise InputError(f"{network.warnings[0]}; {checkpoint}=FILE names them")
         network.network.to(usable_device(device))
         report_progress("predicting: the first images")
-        files = find_input_files(places)
+        files = find_input_files(places, network.class_names)
         if not files:
             raise InputError(f"{', '.join(places)}: there are no images")
         predictions = network.predict_inputs(files, top=top, report_progress=report_progress)
@@ -565,6 +621,10 @@ def predict(
             predictions = dataclasses.replace(predictions, written=(Path(output),))
     if predictions.errors:
         warnings.warn(describe_unreadable(predictions.names, predictions.errors), stacklevel=3)
+    if all(file.class_name in network.class_names for file in files):
+        words = " ".join(map(shlex.quote, [str(checkpoint), *places]))
+        text = f"The folders are named like the classes: vit-vs-cnn evaluate {words} reports the accuracy"
+        open_console(quiet=quiet).print(text, soft_wrap=True)
     return predictions
 
 
@@ -933,7 +993,8 @@ def _paths(value: Any, what: str) -> list[str]:
     paths = [path for part in value for path in _as_tuple(part)]
     if wrong := [path for path in paths if not isinstance(path, str | os.PathLike)]:
         kind = type(wrong[0]).__name__
-        instead = "" if what == "compare" else "; for images in memory use load(...).predict(...)"
+        method = "evaluate(images, labels)" if what == "evaluate" else "predict(...)"
+        instead = "" if what == "compare" else f"; for images in memory use load(...).{method}"
         raise InputError(f"{what}: expected paths, got {kind}{instead}")
     return [os.fspath(path) for path in paths]
 

@@ -277,6 +277,13 @@ def _print_compare(compared: Any) -> None:
     print_comparison(compared, _console())
 
 
+def _print_evaluate(evaluation: Any) -> None:
+    from vit_vs_cnn.reporting.predictions import evaluation_tables
+    from vit_vs_cnn.reporting.table import print_tables
+
+    print_tables(evaluation_tables(evaluation), _console())
+
+
 def _print_inspect(inspection: Any) -> None:
     from vit_vs_cnn.reporting.inspection_page import print_scores
 
@@ -345,6 +352,7 @@ PRINTERS: dict[str, Callable[[Any], None]] = {
     "status": _print_status,
     "report": _print_findings,
     "compare": _print_compare,
+    "evaluate": _print_evaluate,
     "inspect": _print_inspect,
     "predict": _print_predict,
     "to-attention": _print_to_attention,

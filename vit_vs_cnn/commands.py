@@ -272,6 +272,10 @@ COMMANDS = {
             ),
         ),
         Command(
+            "evaluate",
+            ("vit-vs-cnn evaluate runs/duel labelled --output classes.csv",),
+        ),
+        Command(
             "inspect",
             ("vit-vs-cnn inspect runs/duel --score", "vit-vs-cnn inspect CHECKPOINT --images photos --methods rollout"),
         ),

@@ -11,6 +11,7 @@ from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.networks.trained_network import TrainedNetwork
 
 if TYPE_CHECKING:
+    from vit_vs_cnn.comparison.evaluate import Evaluation
     from vit_vs_cnn.reporting.figures.drawing import Drawing
 
 
@@ -65,6 +66,20 @@ class Explanation:
 
 class LoadedNetwork(TrainedNetwork):
     """A trained network that predicts the classes of images and explains its predictions."""
+
+    def evaluate(self, images: Any, labels: Any = None) -> "Evaluation":
+        """Measure the accuracy, the recall of each class and the calibration on labelled images.
+
+        Arguments:
+            images: as for ``predict``; without labels, the path of class folders or of a table.
+            labels: name or number of the class of each image.
+
+        Raises:
+            InputError: no image, a label that is no class, or another number of labels.
+        """
+        from vit_vs_cnn.comparison.evaluate import evaluate_network
+
+        return evaluate_network(self, images, labels)
 
     def explain(self, image: Any, method: str | None = None, class_name: str | int | None = None) -> Explanation:
         """Compute a saliency map of an image.

@@ -181,3 +181,14 @@ def test_the_answer_and_the_table_of_models_have_the_size_of_each_model(experime
     assert re.search(r"Image size in pixels: .*\b24 \(CNN\)", answer) and re.search(r"\b16 \(ResNet\)", answer)
     pixels = {row[0]: row[table.columns.index("pixels")] for row in table.rows}
     assert pixels == {"CNN": "24", "ResNet": "16", "ViT": "48"}
+
+
+def test_training_and_test_images_are_recognized_in_files_of_any_size(experiment, photographs):
+    pool = ExperimentData.from_experiment(experiment)
+    for model in ("resnet", "vit"):
+        evaluated = load(experiment.folder, model=model).evaluate(photographs)
+        assert (evaluated.images, evaluated.training_images) == (3 * OF_EACH, 20)
+        assert any(f"{pool.test_count} of the {3 * OF_EACH} images are test images" in text for text in evaluated.lines)
+    (vit,) = experiment.folder.glob("vit-n20-s0-*")
+    page = inspect(vit, images=[photographs], count=99, methods=["random"], output=photographs.parent, quiet=True)
+    assert any(f"20 of the {3 * OF_EACH} images are from its training set" in line for line in page.lines)

@@ -254,10 +254,7 @@ class _TestImages:
         return self._pools[key].at(run.view)
 
     def log(self, trained: TrainedNetwork) -> TestSetLog:
-        """The log in the folder of the run's experiment; of a file elsewhere, the log in its own folder."""
-        experiment = experiment_folder(trained)
-        folder = trained.path.parent if experiment is None else output_folder(experiment)
-        return TestSetLog(folder, self.pool(trained).test_set(trained.run.seed))
+        return open_test_set_log(trained, self.pool(trained))
 
     def find_log_caveat(self, trained: TrainedNetwork) -> Caveat | None:
         """Reason in the log against a conclusion on a network of an experiment, or None."""
@@ -266,6 +263,13 @@ class _TestImages:
             return None
         summary = self._summarize_log(experiment, self.pool(trained).test_set(trained.run.seed))
         return summary.find_caveat(trained.run.model, trained.run.experiment.name)
+
+
+def open_test_set_log(trained: TrainedNetwork, pool: ExperimentData) -> TestSetLog:
+    """The log in the folder of the run's experiment; of a file elsewhere, the log in its own folder."""
+    experiment = experiment_folder(trained)
+    folder = trained.path.parent if experiment is None else output_folder(experiment)
+    return TestSetLog(folder, pool.test_set(trained.run.seed))
 
 
 def experiment_folder(trained: TrainedNetwork) -> Path | None:

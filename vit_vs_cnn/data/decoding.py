@@ -21,7 +21,7 @@ from torch import Tensor
 
 from vit_vs_cnn.bounds import as_rows_and_cols
 from vit_vs_cnn.data.images import MAX_BATCH_PIXELS
-from vit_vs_cnn.data.listing import ENDINGS, FORMAT_REASONS, KIND_OF_ENDING, SUFFIXES
+from vit_vs_cnn.data.listing import ENDINGS, FORMAT_REASONS, KIND_OF_ENDING, SPLIT_NAMES, SUFFIXES, is_ignored
 from vit_vs_cnn.data.options import Decoding
 from vit_vs_cnn.errors import InputError, one_line
 from vit_vs_cnn.files import escape_name
@@ -315,10 +315,15 @@ MAX_BATCH_IMAGES = 256
 
 @dataclass(frozen=True, eq=False)
 class InputImage:
-    """One image that is not decoded yet."""
+    """One image that is not decoded yet.
+
+    Arguments:
+        class_name: name of its class, or of its class folder (``_class_folder``); empty if there is none.
+    """
 
     name: str
     content: Path | Image.Image | Tensor
+    class_name: str = ""
 
     def decode(self, shape: tuple[int, int, int], decoding: Decoding) -> UInt8[Tensor, "channels rows cols"]:
         """The bytes at ``shape``. Bytes of another shape are resized as files are, to RGB or its luminance.
@@ -393,14 +398,27 @@ def parse_input_images(value: Any, *, channels: int) -> list[InputImage]:
     return images
 
 
-def find_input_files(paths: Iterable[str | os.PathLike[str]]) -> list[InputImage]:
-    """The images at paths of files and folders, each file once."""
-    files = [file for path in map(Path, paths) for file in (image_files(path) if path.is_dir() else [path])]
-    return [InputImage(escape_name(file), file) for file in {os.path.abspath(file): file for file in files}.values()]
+def find_input_files(paths: Iterable[str | os.PathLike[str]], class_names: Collection[str] = ()) -> list[InputImage]:
+    """The images at paths of files and folders, each file once, with the names of their class folders."""
+    pairs = [(file, path) for path in map(Path, paths) for file in (image_files(path) if path.is_dir() else [path])]
+    unique = {os.path.abspath(file): (file, path) for file, path in pairs}.values()
+    return [InputImage(escape_name(file), file, _class_folder(file, path, class_names)) for file, path in unique]
+
+
+def _class_folder(file: Path, path: Path, class_names: Collection[str]) -> str:
+    """Name of the class folder of a file at or below ``path``: the outermost folder below with the name of a class.
+
+    Otherwise the folder at ``path`` if it has one; otherwise the outermost folder below that is not a split, if any.
+    """
+    below = file.relative_to(path).parts[:-1]
+    absolute = Path(os.path.abspath(path))  # of a link: its own folder
+    folders = (*below, absolute.parent.name if file == path else absolute.name)
+    others = (name for name in below if name.lower() not in SPLIT_NAMES)
+    return next((name for name in folders if name in class_names), next(others, ""))
 
 
 def image_files(folder: Path) -> list[Path]:
-    """All images in a folder and its subfolders, sorted by path, without hidden files and folders.
+    """All images in a folder and its subfolders, sorted by path, without hidden files and ``IGNORED_FOLDERS``.
 
     Raises:
         InputError: a folder cannot be read.
@@ -411,7 +429,7 @@ def image_files(folder: Path) -> list[Path]:
 
     files: list[Path] = []
     for place, folders, names in os.walk(folder, onerror=refuse):
-        folders[:] = [name for name in folders if not name.startswith(".")]
+        folders[:] = [name for name in folders if not is_ignored(name)]
         files += [Path(place, name) for name in names if not name.startswith(".")]
     return sorted(file for file in files if file.suffix.lower() in SUFFIXES)
 

@@ -229,7 +229,7 @@ def list_folder(root: Path, options: FolderOptions) -> ImageListing:
     }
     class_names = tuple(by_split["train"])
     files = [file for folder in {root, *folders.values()} for file in folder.iterdir() if file.is_file()]
-    outside = sorted(file.name for file in files if file.suffix.lower() in SUFFIXES and not _is_ignored(file.name))
+    outside = sorted(file.name for file in files if file.suffix.lower() in SUFFIXES and not is_ignored(file.name))
     if len(class_names) < 2:
         there = f"only the class folder {class_names[0]!r}" if class_names else "no class folder"
         remedy = "; add a folder for each other class" * len(class_names)
@@ -327,10 +327,10 @@ def _visible_folders(folder: Path) -> list[Path]:
         inside = sorted(folder.iterdir())
     except OSError as error:
         raise InputError(f"{folder}: cannot be listed ({error.strerror})") from None
-    return [path for path in inside if path.is_dir() and not _is_ignored(path.name)]
+    return [path for path in inside if path.is_dir() and not is_ignored(path.name)]
 
 
-def _is_ignored(name: str) -> bool:
+def is_ignored(name: str) -> bool:
     return name.startswith(".") or name.lower() in IGNORED_FOLDERS
 
 
@@ -350,7 +350,7 @@ def _image_names(folder: Path, root: Path, linked: set[str], problems: list[File
             return None
         linked.add(target)
     try:
-        paths = sorted(path for path in folder.iterdir() if not _is_ignored(path.name))
+        paths = sorted(path for path in folder.iterdir() if not is_ignored(path.name))
     except OSError as error:
         problems.append(FileProblem("folder that cannot be listed", name, str(error.strerror)))
         return []

@@ -6,6 +6,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,11 +17,17 @@ from torch import Tensor
 
 from vit_vs_cnn.console import format_count
 from vit_vs_cnn.counter_random import derive_seed
-from vit_vs_cnn.data.decoding import InputImage, check_any_readable, decode_batches, describe_unreadable, image_files
-from vit_vs_cnn.data.images import LabelledImages
+from vit_vs_cnn.data.decoding import (
+    InputImage,
+    check_any_readable,
+    decode_batches,
+    describe_unreadable,
+    find_input_files,
+)
+from vit_vs_cnn.data.images import LabelledImages, concatenate
 from vit_vs_cnn.data.listing import ENDINGS
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.files import CommandResult, escape_name
+from vit_vs_cnn.files import CommandResult
 from vit_vs_cnn.inspection.attention_weights import AttentionMaps, Images, attention_maps, has_attention
 from vit_vs_cnn.inspection.deletion import DeletionTest, deletion_grid, limit_grid_size
 from vit_vs_cnn.inspection.map_scores import adjust_scores, random_maps, score_methods
@@ -417,18 +424,17 @@ def _read_images(words: Sequence[str], trained: TrainedNetwork, count: int, seed
     Returns:
         the images, and their source in words.
     """
-    files, source = list[Path](), "from the named files"
+    images, source = list[InputImage](), "from the named files"
     for path in map(Path, words):
         if not path.exists():
             raise InputError(f"images: {path}: no such file or folder, and not the number of a test image")
-        paths = image_files(path) if path.is_dir() else [path]
-        if not paths:
+        files = find_input_files([path], trained.class_names)
+        if not files:
             raise InputError(f"images: {path} contains no image ({ENDINGS})")
-        if len(paths) > count:  # the first ones may all be of one class
-            paths = [paths[number] for number in sorted(_sample(len(paths), count, seed).tolist())]
+        if len(files) > count:  # the first ones may all be of one class
+            files = [files[number] for number in sorted(_sample(len(files), count, seed).tolist())]
             source = f"chosen from the named files and folders by seed {seed}"
-        files += paths
-    images = [InputImage(escape_name(file), file) for file in files]
+        images += files
     batches = decode_batches(images, trained.image_shape, trained.decoding)
     decoded = [content for batch in batches for _, content in batch]
     errors = {number: content for number, content in enumerate(decoded) if isinstance(content, str)}
@@ -436,11 +442,11 @@ def _read_images(words: Sequence[str], trained: TrainedNetwork, count: int, seed
     check_any_readable(full_names, errors)
     if errors:
         warnings.warn(describe_unreadable(full_names, errors), stacklevel=5)
-        source += f" ({len(errors):,} of {len(files):,} could not be read)"
-        files = [file for number, file in enumerate(files) if number not in errors]
+        source += f" ({len(errors):,} of {len(images):,} could not be read)"
+        images = [image for number, image in enumerate(images) if number not in errors]
     pixels = torch.stack([content for content in decoded if isinstance(content, Tensor)])
     class_indices = {name: number for number, name in enumerate(trained.class_names)}
-    folders = [Path(os.path.abspath(file)).parent.name for file in files]  # of a link: its own folder
-    labels = [class_indices.get(folder, UNKNOWN) for folder in folders]
-    names = [escape_name(file.name) for file in files]
-    return LabelledImages(pixels, torch.tensor(labels), trained.class_names, names), source
+    labels = [class_indices.get(image.class_name, UNKNOWN) for image in images]
+    names = [os.path.basename(image.name) for image in images]
+    stored = reduce(concatenate, trained.identify(images))
+    return LabelledImages(pixels, torch.tensor(labels), trained.class_names, names, stored=stored), source

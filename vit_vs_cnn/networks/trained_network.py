@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor, nn
 
-from vit_vs_cnn.bounds import Bounds, check_numbers
+from vit_vs_cnn.bounds import Bounds, as_rows_and_cols, check_numbers
 from vit_vs_cnn.console import format_count
 from vit_vs_cnn.counter_random import derive_seed
 from vit_vs_cnn.data.decoding import (
@@ -274,6 +274,17 @@ class TrainedNetwork:
         all_probabilities[readable] = np.concatenate(probabilities)
         top = min(top, len(self.class_names))
         return ImagePredictions(names, self.class_names, all_probabilities, errors, self.calibration, top)
+
+    def identify(self, images: Iterable[InputImage]) -> Iterator[LabelledImages]:
+        """Batches of the readable images at the size at which their hashes are those of training and test images."""
+        shape, decoding = self.image_shape, self.decoding
+        if self.origin is not None and self.origin.view is not None:
+            data = self.origin.experiment.data
+            size = (data.table if data.kind == "table" else data.folder).image_size
+            shape, decoding = (3, *as_rows_and_cols("image_size", size)), replace(decoding, interpolation="bicubic")
+        for batch in decode_batches(images, shape, decoding):
+            pixels = torch.stack([content for _, content in batch if isinstance(content, Tensor)])
+            yield LabelledImages(pixels, torch.full((len(pixels),), UNKNOWN), self.class_names)
 
     def pool(self, root: Path | None = None) -> ExperimentData:
         """Images of the experiment of its run, as the network gets them. Nothing is downloaded.

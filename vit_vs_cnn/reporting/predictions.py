@@ -5,15 +5,20 @@ import os
 from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.files import atomic_write
 from vit_vs_cnn.networks.trained_network import MAX_SHOWN_ROWS, ImagePredictions
 from vit_vs_cnn.reporting.table import Table
 
+if TYPE_CHECKING:
+    from vit_vs_cnn.comparison.evaluate import Evaluation
+
 #: Formats of files of predictions: CSV and JSON lines.
 SUFFIXES = (".csv", ".jsonl")
+#: Largest number of classes whose confusion matrix is printed.
+MAX_PRINTED_CLASSES = 12
 
 
 def predictions_table(predictions: ImagePredictions) -> Table:
@@ -29,6 +34,20 @@ def predictions_table(predictions: ImagePredictions) -> Table:
         [[_cell(row.get(name)) for name in columns] for row in rows],
         note="All rows: --output FILE.csv" if count > len(rows) else "",
     )
+
+
+def evaluation_tables(evaluation: "Evaluation") -> list[Table]:
+    """Recall of each class that has images, and the confusion matrix unless there are many classes."""
+    rows = [row for row in evaluation.rows() if row["images"]]
+    recalls = [
+        [row["class"], row["images"], _cell(row["recall"]), f"{100 * row['low']:.1f} to {100 * row['high']:.1f}"]
+        for row in rows
+    ]
+    names, columns = [*evaluation.confusion], ["class", "images", "recall", "95 % CI"]
+    if len(names) > MAX_PRINTED_CLASSES:
+        return [Table("Recall of each class", columns, recalls, note="Predicted classes: --output FILE.csv")]
+    counts = [[row["class"], *(row[f"predicted_{name}"] for name in names)] for row in rows]
+    return [Table("Recall of each class", columns, recalls), Table("Predicted classes", ["class", *names], counts)]
 
 
 def _common_folder(names: Sequence[str]) -> str:
@@ -53,7 +72,7 @@ def check_suffix(path: Path) -> None:
         raise InputError(f"output {path}: it must end in {' or '.join(SUFFIXES)}")
 
 
-def write_predictions(predictions: ImagePredictions, path: Path) -> None:
+def write_predictions(predictions: "ImagePredictions | Evaluation", path: Path) -> None:
     """Write all rows as CSV or JSON lines, depending on the suffix."""
     with atomic_write(path) as partial:
         if path.suffix == ".jsonl":

@@ -1,0 +1,234 @@
+"""Evaluation of one network on new labelled images."""
+
+import dataclasses
+import difflib
+import os
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas
+import torch
+from jaxtyping import Bool, UInt64
+from torchmetrics.functional.classification import multiclass_confusion_matrix
+
+from vit_vs_cnn.comparison.entries import open_test_set_log
+from vit_vs_cnn.console import format_count
+from vit_vs_cnn.data.decoding import InputImage, describe_unreadable, find_input_files, parse_input_images
+from vit_vs_cnn.data.listing import SUFFIXES, list_table
+from vit_vs_cnn.data.options import TableOptions
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.files import CommandResult, escape_name
+from vit_vs_cnn.networks.evaluation import calibration_error, hash_weights
+from vit_vs_cnn.networks.trained_network import ImagePredictions, TrainedNetwork
+from vit_vs_cnn.statistics.intervals import Estimate, wilson_interval
+from vit_vs_cnn.strict_yaml import frame_records
+
+#: Smallest number of classes with a top-5 accuracy, and largest number of class names in a message.
+MIN_CLASSES_FOR_TOP5, MAX_NAMES = 10, 20
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Evaluation(CommandResult):
+    """Accuracy and calibration of a network on labelled images.
+
+    Arguments:
+        images: number of readable images.
+        accuracy, top5: with their 95 % intervals (Wilson); no top5 with fewer than ten classes.
+        balanced_accuracy: mean recall of the classes that have images.
+        mean_probability: mean probability of the predicted classes.
+        calibration_error: expected calibration error of these probabilities, over 15 bins of equal mass.
+        confusion: number of images by true class (rows) and predicted class (columns).
+        training_images: number of images that the network was trained on, as far as is recorded.
+        remarks: warnings and notes.
+        predictions: of all images, unreadable ones included.
+    """
+
+    network: str
+    images: int
+    accuracy: Estimate
+    balanced_accuracy: float
+    top5: Estimate | None
+    mean_probability: float
+    calibration_error: float
+    confusion: pandas.DataFrame
+    training_images: int
+    remarks: list[str]
+    predictions: ImagePredictions
+    written: tuple[Path, ...] = ()
+
+    def frame(self) -> pandas.DataFrame:
+        """One row for each class: ``class``, ``images``, ``recall`` with its 95 % interval (Wilson), ``low`` to
+        ``high``, and ``predicted_NAME``, the number of its images that are predicted as class NAME.
+        """
+        matrix, rows = self.confusion.to_numpy(), list[dict[str, Any]]()
+        for name, counts, correct in zip(
+            self.confusion.columns, matrix.tolist(), np.diag(matrix).tolist(), strict=True
+        ):
+            recall = wilson_interval(correct, sum(counts)) if any(counts) else Estimate(*[np.nan] * 3)
+            row = {"class": name, "images": sum(counts)}
+            row |= {"recall": recall.value, "low": recall.low, "high": recall.high}
+            rows.append(row | {f"predicted_{other}": n for other, n in zip(self.confusion, counts, strict=True)})
+        return pandas.DataFrame(rows)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The rows of ``frame`` as plain values."""
+        return frame_records(self.frame())
+
+    def to_dict(self) -> dict[str, Any]:
+        values = {name: value for name, value in vars(self).items() if name not in ("confusion", "predictions")}
+        values |= {
+            name: value and dataclasses.asdict(value) for name in ("accuracy", "top5") for value in [values[name]]
+        }
+        calibration = self.predictions.calibration.to_dict()
+        return {**values, **calibration, "classes": self.rows(), "written": [*map(str, self.written)]}
+
+    @property
+    def lines(self) -> list[str]:
+        """The measures, the classes without images, warnings and notes."""
+        absent = [
+            name for name, counts in zip(self.confusion, self.confusion.to_numpy(), strict=True) if not any(counts)
+        ]
+        total = len(self.confusion)
+        classes = f"{total - len(absent)} of {total} classes" if absent else f"{total} classes"
+        difference = 100 * (self.mean_probability - self.accuracy.value)
+        distance = f"{abs(difference):.1f} points {'above' if difference >= 0 else 'below'} the accuracy"
+        return [
+            f"{self.network} on {format_count(self.images, 'image')} of {classes}: accuracy {_percent(self.accuracy)}",
+            f"Balanced accuracy, the mean recall of these classes: {100 * self.balanced_accuracy:.1f} %",
+            *([f"Top-5 accuracy: {_percent(self.top5)}"] if self.top5 else []),
+            f"Mean probability of the predicted classes: {100 * self.mean_probability:.1f} %, {distance}; expected "
+            f"calibration error {self.calibration_error:.3f}",
+            *self.predictions.lines[1:],
+            *([f"Classes without images: {_shorten(absent)}"] if absent else []),
+            *self.remarks,
+        ]
+
+
+def _percent(accuracy: Estimate) -> str:
+    return f"{100 * accuracy.value:.1f} % (95 % CI {100 * accuracy.low:.1f} to {100 * accuracy.high:.1f})"
+
+
+def _shorten(names: Sequence[str]) -> str:
+    return ", ".join(names[:MAX_NAMES]) + ", ..." * (len(names) > MAX_NAMES)
+
+
+def evaluate_network(
+    trained: TrainedNetwork, images: Any, labels: Any = None, report_progress: Callable[[str], None] = lambda _: None
+) -> Evaluation:
+    """Predict labelled images, and count the training and test images of the network among them.
+
+    If there are test images of its experiment, the evaluation is entered in the test-set log.
+
+    Arguments:
+        images: as for ``predict``; without labels, paths of class folders and of tables.
+        labels: name or number of the class of each image.
+
+    Raises:
+        InputError: no image, a label that is no class, another number of labels, or test images of an experiment that
+            is scored on validation images.
+    """
+    if labels is None:
+        paths = [*images] if isinstance(images, list | tuple) else [images]
+        if not all(isinstance(path, str | os.PathLike) for path in paths):
+            raise InputError("evaluate: images without labels are paths of class folders or of tables; add labels")
+        inputs, place = _find_labelled_files(map(Path, paths), trained), ", ".join(map(str, paths))
+        labels = [image.class_name for image in inputs]
+    else:
+        inputs, place = parse_input_images(images, channels=trained.image_shape[0]), "labels"
+    numbers = _number_classes(labels.tolist() if hasattr(labels, "tolist") else labels, trained, place)
+    if len(numbers) != len(inputs):
+        raise InputError(f"labels: {len(numbers):,} for {len(inputs):,} images; each image needs one")
+    predicted = trained.predict_inputs(inputs, report_progress=report_progress)
+    if predicted.errors:
+        warnings.warn(describe_unreadable(predicted.names, predicted.errors), stacklevel=3)
+    report_progress("looking for training and test images")
+    readable = [index for index in range(len(inputs)) if index not in predicted.errors]
+    truth, probabilities = np.array(numbers)[readable], predicted.probabilities[readable]
+    ranked = np.argsort(-probabilities, axis=1, kind="stable")[:, :5] == truth[:, None]
+    probability, correct = torch.from_numpy(probabilities.max(1)), ranked[:, 0]
+    classes = torch.from_numpy(probabilities.argmax(1))
+    confusion = multiclass_confusion_matrix(classes, torch.from_numpy(truth), len(trained.class_names)).numpy()
+    parts = trained.identify(inputs[index] for index in readable)
+    hashes = np.concatenate([part.hashes() for part in parts])
+    count, training_images = len(readable), trained.training_hashes.count_in(hashes)
+    remarks = _record_test_images(trained, hashes, correct)
+    if not trained.training_hashes.is_whole:
+        remarks.insert(0, f"warning: it is not known on which images {trained.name} was trained")
+    if training_images:
+        text = f"{training_images:,} of the {count:,} images are training images of {trained.name}"
+        remarks.insert(0, f"warning: {text}; the accuracy on new images may be lower")
+    is_top5 = len(trained.class_names) >= MIN_CLASSES_FOR_TOP5
+    return Evaluation(
+        network=trained.name,
+        images=count,
+        accuracy=wilson_interval(int(correct.sum()), count),
+        balanced_accuracy=float(
+            np.mean([counts[row] / counts.sum() for row, counts in enumerate(confusion) if any(counts)])
+        ),
+        top5=wilson_interval(int(ranked.sum()), count) if is_top5 else None,
+        mean_probability=float(probability.mean()),
+        calibration_error=calibration_error(probability, torch.from_numpy(correct)),
+        confusion=pandas.DataFrame(confusion, index=[*trained.class_names], columns=[*trained.class_names]),
+        training_images=training_images,
+        remarks=remarks,
+        predictions=predicted,
+    )
+
+
+def _find_labelled_files(paths: Iterable[Path], trained: TrainedNetwork) -> list[InputImage]:
+    """The images in class folders, and those of tables with the columns of the network's own table."""
+    images, options = list[InputImage](), trained.origin.experiment.data.table if trained.origin else TableOptions()
+    for path in paths:
+        if not path.exists():
+            raise InputError(f"{path}: no such file or folder")
+        if path.is_dir() or path.suffix.lower() in SUFFIXES:
+            images += find_input_files([path], trained.class_names)
+            continue
+        listing = list_table(path, dataclasses.replace(options, split=None, group=None))
+        for name, label in zip(listing.names, listing.labels, strict=True):
+            images.append(InputImage(escape_name(path.parent / name), path.parent / name, listing.class_names[label]))
+    outside = [image.name for image in images if not image.class_name]
+    if 0 < len(outside) < len(images):
+        text = f"images outside of class folders are left out: {len(outside):,}, such as {outside[0]}"
+        warnings.warn(text, stacklevel=4)
+    return [image for image in images if image.class_name]
+
+
+def _number_classes(labels: Sequence[str | int], trained: TrainedNetwork, place: str) -> list[int]:
+    """Numbers of classes from their names or numbers. Raises InputError: no label, or one that is no class."""
+    known = {label: number for number, name in enumerate(trained.class_names) for label in (name, number)}
+    unknown = [str(label) for label in dict.fromkeys(labels) if label not in known]
+    if len(labels) and not unknown:
+        return [known[label] for label in labels]
+    close = [difflib.get_close_matches(name, trained.class_names, n=1) for name in unknown]
+    named = [
+        f"{name} (did you mean {match[0]}?)" if match else name for name, match in zip(unknown, close, strict=True)
+    ]
+    problem = f"no class of {trained.name}: {_shorten(named)}" if named else "no image has a class"
+    raise InputError(f"{place}: {problem}; the classes are {_shorten(trained.class_names)}")
+
+
+def _record_test_images(
+    trained: TrainedNetwork, hashes: UInt64[np.ndarray, "readable"], correct: Bool[np.ndarray, "readable"]
+) -> list[str]:
+    """Enter the evaluation of test images of the network's experiment in the test-set log. Returns a note if any."""
+    if (run := trained.origin) is None:
+        return []
+    try:
+        pool = trained.pool()
+    except InputError as error:
+        return [f"note: it is not known whether test images of the experiment are among them: {error}"]
+    is_test = np.isin(hashes, pool.test_hashes(run.seed))
+    if not is_test.any():
+        return []
+    part = f"{is_test.sum():,} of the {len(is_test):,} images are test images of {run.experiment.name}"
+    if run.experiment.protocol.scored_on != "test":
+        raise InputError(f"{part}, whose test set stays unused; leave them out, or take compare --open-test-set")
+    log, weights = open_test_set_log(trained, pool), hash_weights(trained.network)
+    accuracy = float(correct[is_test].mean())
+    log.record(weights=weights, accuracy=accuracy, label=f"{trained.name} (evaluate)", run=run)
+    return [f"note: {part}; their log has {log.count(weights)} evaluations of this network, with this one"]
