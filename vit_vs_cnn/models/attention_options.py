@@ -28,7 +28,7 @@ WindowSize: TypeAlias = int | Sequence[Size2d | None] | None
 
 
 @dataclass(frozen=True, kw_only=True)
-class AttentionOptions:
+class VitAttentionOptions:
     """Options of the attention in all layers of a ``VisionTransformer``, whose docstring explains them.
 
     Raises:

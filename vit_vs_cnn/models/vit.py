@@ -19,7 +19,7 @@ from vit_vs_cnn.attention.positions import (
     sincos_2d_encoding,
 )
 from vit_vs_cnn.bounds import Size2d
-from vit_vs_cnn.models.attention_options import AttentionOptions, WindowSize
+from vit_vs_cnn.models.attention_options import VitAttentionOptions, WindowSize
 from vit_vs_cnn.models.encoder import Encoder, SequencePool
 from vit_vs_cnn.models.patch_embedding import PatchEmbedding
 from vit_vs_cnn.models.timm_conversion import TIMM_POOLS, convert_from_timm
@@ -137,7 +137,7 @@ class VisionTransformer(TimmInterface):
             raise ValueError('pool="class" needs the class token, but class_token=False')
         has_class_token = pool == "class" if class_token is None else class_token
         self.num_prefix_tokens = int(has_class_token) + registers
-        attention = AttentionOptions(
+        attention = VitAttentionOptions(
             embed_dim=embed_dim,
             depth=depth,
             num_heads=num_heads,
