@@ -189,7 +189,8 @@ def test_training_and_test_images_are_recognized_in_files_of_any_size(experiment
     for model in ("resnet", "vit"):
         evaluated = load(experiment.folder, model=model).evaluate(photographs)
         assert (evaluated.images, evaluated.training_images) == (3 * OF_EACH, trained)
-        assert any(f"{len(pool.test(0))} of the {3 * OF_EACH} images are test images" in text for text in evaluated.lines)
+        text = f"{len(pool.test(0))} of the {3 * OF_EACH} images are test images"
+        assert any(text in line for line in evaluated.lines)
     (vit,) = experiment.folder.glob("vit-n20-s0-*")
     page = inspect(vit, images=[photographs], count=99, methods=["random"], output=photographs.parent, quiet=True)
     assert any(f"{trained} of the {3 * OF_EACH} images are from its training set" in line for line in page.lines)
