@@ -9,6 +9,7 @@ import shlex
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, Literal
@@ -104,12 +105,28 @@ def train(
     pool = ExperimentData.from_experiment(experiment)
     experiment = plan_for_time(experiment, fixed=_override_names(overrides), console=console, pool=pool)
     try:
-        results = run_experiment(experiment, console=console, pool=pool, force=force, missing_weights=missing)
+        results = run_experiment(
+            experiment,
+            console=console,
+            pool=pool,
+            force=force,
+            missing_weights=missing,
+            report_probes=None if experiment.minutes is None else partial(_report_probes, experiment, console),
+        )
     except RunsFailed as error:
         if read_finished_results(experiment.folder, some=False):
             error.findings = report(experiment.folder, quiet=quiet)
         raise
     return report(experiment.folder, quiet=quiet) if results else None
+
+
+def _report_probes(experiment: Experiment, console: "Console") -> None:
+    """Write the report when the linear probes are finished, and print its answer before other models are trained."""
+    findings = report(experiment.folder, quiet=True)
+    console.print(f"Answer so far, from the linear probes ({findings.page}):\n\n{findings.answer}\n", soft_wrap=True)
+    console.print(
+        "Other models are trained now. Stop at any time: what is finished stays in the report", soft_wrap=True
+    )
 
 
 @preserve_process_state()

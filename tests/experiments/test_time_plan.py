@@ -15,6 +15,7 @@ from tests.experiments.tiny import tiny_config
 from tests.refused import refused
 from tests.results import make_result
 from vit_vs_cnn.config.experiment import Budget, Executor, Experiment, Protocol, experiment_from_dict
+from vit_vs_cnn.data.batches import TrainingData
 from vit_vs_cnn.experiments.analysis_plan import make_analysis_plan, register_plan
 from vit_vs_cnn.experiments.time_plan import (
     GridPlan,
@@ -301,14 +302,18 @@ def test_an_interrupted_search_is_resumed_with_its_grid(pool, monkeypatch, tmp_p
     assert "Continuing with the earlier plan" in text
 
 
+def _with_probes(output: Path, **changes) -> dict:
+    values = _values(output, **changes)
+    probe = {"name": "timm/test_vit", "weights": {"hub": True, "optional": True}, "finetune": "head"}
+    values["models"] |= {"vit_pretrained": probe, "cnn_pretrained": probe | {"name": "timm/test_convnext"}}
+    values["protocol"]["pairs"] = [["vit_pretrained", "cnn_pretrained"], ["vit", "resnet"], ["vit_pretrained", "vit"]]
+    return values
+
+
 @pytest.mark.parametrize(("minutes", "is_tuned"), [(9.0, False), (60.0, True)])
 def test_linear_probes_are_fine_tuned_too_where_the_minutes_allow(pool, monkeypatch, tmp_path, minutes, is_tuned):
     """The fine-tuned pair becomes the primary comparison, and the same command keeps it."""
-    values = _values(tmp_path, minutes=minutes)
-    probe = {"name": "timm/test_vit", "weights": {"hub": True, "optional": True}, "finetune": "head"}
-    cnn = probe | {"name": "timm/test_convnext"}
-    values["models"] |= {"vit_pretrained": probe, "cnn_pretrained": cnn}
-    values["protocol"]["pairs"] = [["vit_pretrained", "cnn_pretrained"], ["vit", "resnet"]]
+    values = _with_probes(tmp_path, minutes=minutes)
     experiment, text = _plan_output(monkeypatch, experiment_from_dict(values), pool, step=0.5)
     tuned = {"vit_finetuned", "cnn_finetuned"}
     assert ("Pretrained models are not fine-tuned: that needs --minutes" in text) != is_tuned
@@ -319,3 +324,47 @@ def test_linear_probes_are_fine_tuned_too_where_the_minutes_allow(pool, monkeypa
     _write(experiment)
     again, _ = _plan_output(monkeypatch, experiment_from_dict(values), pool)
     assert again == experiment
+
+
+def test_features_of_probes_are_paid_once_for_all_runs(pool, tmp_path):
+    costs = GridTimeModel(experiment_from_dict(_with_probes(tmp_path)), pool, {"vit_pretrained": 4.2})
+    few, many = (
+        costs.of(GridPlan(sizes, seeds, (100,))).seconds for sizes, seeds in (((1300,), (0,)), ((60, 1300), (0, 1, 2)))
+    )
+    assert few == pytest.approx(1.15 * ((1300 + 60) * 4.2 / (3 * 14) + 0.5))
+    assert many - few == pytest.approx(1.15 * 5 * 0.5)
+
+
+def test_in_few_minutes_the_probes_alone_are_planned_until_more_minutes_are_given(pool, monkeypatch, tmp_path):
+    first, text = _plan_output(monkeypatch, experiment_from_dict(_with_probes(tmp_path)), pool, step=1.3)
+    assert [*first.models] == ["vit_pretrained", "cnn_pretrained"]
+    assert first.protocol.pairs == [["vit_pretrained", "cnn_pretrained"]]
+    assert len(first.protocol.seeds) >= 3
+    assert re.search(r"Models from scratch are left out: they need --minutes \d+, and --minutes \d+ for a concl", text)
+    _write(first)
+    again, text = _plan_output(monkeypatch, experiment_from_dict(_with_probes(tmp_path)), pool, step=1.3)
+    assert (again, "Continuing with the earlier plan" in text) == (first, True)
+    more, text = _plan_output(monkeypatch, experiment_from_dict(_with_probes(tmp_path, minutes=9.0)), pool, step=1.3)
+    assert (more.models, "9 minutes allow no larger plan" in text) == (first.models, True)
+    all_models, _ = _plan_output(monkeypatch, experiment_from_dict(_with_probes(tmp_path, minutes=9e3)), pool, step=1.3)
+    assert all_models.models.keys() >= {"vit", "resnet", "vit_pretrained"}
+
+
+def test_the_plan_of_models_from_scratch_alone_needs_the_minutes(pool, monkeypatch, tmp_path):
+    with refused("the smallest plan (1,300 images, 1 seed", "they need --minutes", "for a conclusion. Smaller images"):
+        _plan_output(monkeypatch, _experiment(tmp_path, minutes=0.1), pool, step=1.3)
+
+
+def test_a_probe_is_timed_with_few_images(tmp_path, monkeypatch):
+    sizes, init = [], TrainingData.__init__
+
+    def noted(data, *arguments, **options):
+        sizes.append(options["batch_size"])
+        init(data, *arguments, **options)
+
+    monkeypatch.setattr(TrainingData, "__init__", noted)
+    values = _values(tmp_path)
+    values["models"]["probe"] = values["models"]["resnet"] | {"starts_from": "resnet", "finetune": "head"}
+    experiment = experiment_from_dict(values)
+    assert seconds_per_step(experiment, "probe", ExperimentData(experiment.data)) > 0
+    assert sizes == [8]

@@ -1,7 +1,7 @@
 """Execution of an experiment: checks, precision, search for recipes, runs."""
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ def run_experiment(
     pool: ExperimentData | None = None,
     force: bool = False,
     missing_weights: Mapping[str, str] | None = None,
+    report_probes: Callable[[], None] | None = None,
 ) -> list[RunResult]:
     """Search for recipes if ``tuning.trials`` is set, execute the runs that are not finished, and return all results.
 
@@ -43,6 +44,7 @@ def run_experiment(
     Arguments:
         force: whether finished runs with other settings may be left out of the report.
         missing_weights: models that were left out because their weights could not be loaded, by model.
+        report_probes: called when all linear probes have a result, before other models are trained.
 
     Raises:
         InputError: wrong input, or finished runs have other settings.
@@ -70,6 +72,11 @@ def run_experiment(
         for text in register_plan(plan, experiment.folder).deviation_texts:
             console.print(text, soft_wrap=True)
         write_experiment(experiment, runs)
+    probes = [run for run in runs if run.recipe.finetune.head]
+    if report_probes is not None and 0 < len(probes) < len(runs) and not all(run.is_finished for run in probes):
+        execute(_primary_first(probes, plan), pool, console=console)
+        if any(run.is_finished for run in probes):
+            report_probes()
     execute(_primary_first(runs, plan), pool, console=console)
     if is_helper_process():
         return []

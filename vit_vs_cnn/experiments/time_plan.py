@@ -48,8 +48,8 @@ _MARGIN = 1.15  # other work on the machine, and the report
 
 #: Suffixes of the names of a pretrained model and of the same network fine-tuned.
 _PRETRAINED, _FINETUNED = "_pretrained", "_finetuned"
-#: Time of a run without its steps and evaluations.
-STARTUP_SECONDS = 2.0
+#: Time of a run without its steps and evaluations, and of the fit of a linear probe to features.
+STARTUP_SECONDS, PROBE_SECONDS = 2.0, 0.5
 
 
 @dataclass(frozen=True)
@@ -79,9 +79,14 @@ class GridPlan:
 
     def is_larger_than(self, other: "GridPlan") -> bool:
         """True if a grid has the seeds of another one, at least as many sizes and as long runs, and differs."""
-        is_different = (self.train_sizes, self.seeds, self.steps) != (other.train_sizes, other.seeds, other.steps)
         has_sizes = len(self.train_sizes) >= len(other.train_sizes) and self.train_sizes[-1] >= other.train_sizes[-1]
-        return is_different and has_sizes and {*other.seeds} <= {*self.seeds} and self.steps >= other.steps
+        return (
+            not self.has_grid_of(other) and has_sizes and {*other.seeds} <= {*self.seeds} and self.steps >= other.steps
+        )
+
+    def has_grid_of(self, other: "GridPlan") -> bool:
+        """True if both have the same sizes, seeds and steps."""
+        return (self.train_sizes, self.seeds, self.steps) == (other.train_sizes, other.seeds, other.steps)
 
     @property
     def allows_conclusion(self) -> bool:
@@ -107,11 +112,14 @@ class GridTimeModel:
         largest, trials = max(grid.train_sizes), self.experiment.tuning.trials or 0
         times: list[float] = []
         for name in self.times:
+            if self.experiment.models[name].finetune.head:
+                count = len(grid.train_sizes) * len(grid.steps) * len(grid.seeds)
+                times += [self._feature_seconds(name) + PROBE_SECONDS, *[PROBE_SECONDS] * (count - 1)]
+                continue
             for size, steps in itertools.product(grid.train_sizes, grid.steps):
                 times += [self._run_seconds(name, size, steps)] * len(grid.seeds)
-            if not self.experiment.models[name].finetune.head:
-                searched = trials * count_splits(self.experiment, largest)
-                times += [self._run_seconds(name, largest, max(grid.steps))] * searched
+            searched = trials * count_splits(self.experiment, largest)
+            times += [self._run_seconds(name, largest, max(grid.steps))] * searched
         at_a_time = runs_at_a_time(self.experiment, len(times))
         name = self.experiment.executor.name
         has_own_process = at_a_time > 1 if name == "auto" else name != "local"
@@ -128,11 +136,15 @@ class GridTimeModel:
         """Time of a run with its evaluations. A forward pass takes a third of a step."""
         step, protocol = self.times[model], self.experiment.protocol
         evaluated = self.pool.test_count if protocol.scored_on == "test" else 0.0
-        if self.experiment.models[model].finetune.head:
-            evaluated, steps = evaluated + train_size, 0
-        else:
-            evaluated += _VALIDATIONS * self.experiment.data.validation_fraction * train_size
+        evaluated += _VALIDATIONS * self.experiment.data.validation_fraction * train_size
         return steps * step + evaluated * step / (3 * protocol.batch_size) + STARTUP_SECONDS
+
+    def _feature_seconds(self, model: str) -> float:
+        """Time for the features of all images, which are computed once for all runs."""
+        count = len(self.pool.images)
+        if self.experiment.protocol.scored_on == "test" and self.pool.fold(0) is None:
+            count += self.pool.test_count
+        return count * self.times[model] / (3 * self.experiment.protocol.batch_size)
 
 
 def free_settings(fixed: Collection[str]) -> list[str]:
@@ -172,8 +184,18 @@ def choose_grid(grids: Sequence[GridPlan], minutes: float) -> GridPlan:
     least = min(grids, key=lambda grid: grid.seconds)
     raise InputError(
         f"minutes {minutes:g}: the smallest plan ({least.text}) takes about {math.ceil(least.seconds / 6) / 10:g}; "
-        f"use --minutes {math.ceil(least.seconds / 60)}, smaller images or smaller models"
+        f"{_too_few_minutes(grids)}. Smaller images (image_size of the data) or smaller models need less"
     )
+
+
+def _too_few_minutes(grids: Sequence[GridPlan]) -> str:
+    """Minutes that the smallest plan needs, and those that a conclusion needs, if these are more."""
+    least = min(grids, key=lambda grid: grid.seconds)
+    conclusive = [grid for grid in grids if grid.allows_conclusion]
+    text = f"they need {_minutes_option(least)}"
+    if least in conclusive or not conclusive:
+        return text
+    return f"{text}, and {_minutes_option(min(conclusive, key=lambda grid: grid.seconds))} for a conclusion"
 
 
 def best_grid(grids: Sequence[GridPlan], minutes: float) -> GridPlan | None:
@@ -241,6 +263,10 @@ def plan_for_time(
         return _continue_plan(experiment, started, pool, fixed=fixed, console=console)
     costs = GridTimeModel(experiment, pool, _time_steps(experiment, pool, console))
     candidates = candidate_grids(costs, fixed)
+    if best_grid(candidates, minutes) is None and (probes := _probes_only(experiment)) is not None:
+        console.print(f"Models from scratch are left out: {_too_few_minutes(candidates)}", soft_wrap=True)
+        experiment, costs = probes, costs.with_runs_of(probes)
+        candidates = candidate_grids(costs, fixed)
     chosen = base = choose_grid(candidates, minutes)
     finetuned = _finetuned_too(experiment)
     for larger in _with_more_runs(experiment, finetuned, fixed):
@@ -280,6 +306,15 @@ def _with_more_runs(experiment: Experiment, finetuned: Experiment, fixed: Collec
             yield replace(larger, tuning=replace(larger.tuning, trials=trials))
         if larger is not experiment:
             yield larger
+
+
+def _probes_only(experiment: Experiment) -> Experiment | None:
+    """The experiment without the models that are trained; None if fewer than two linear probes are left, or all are."""
+    trained = [name for name, model in experiment.models.items() if not model.finetune.head]
+    if not trained or len(experiment.models) - len(trained) < 2:
+        return None
+    models = {name: model for name, model in experiment.models.items() if name not in trained}
+    return replace(experiment, models=models, protocol=experiment.protocol.drop_models(trained))
 
 
 def _finetuned_too(experiment: Experiment) -> Experiment:
@@ -396,6 +431,8 @@ def _continue_plan(
     """
     if any(name.endswith(_FINETUNED) for name in started.models.keys() - experiment.models.keys()):
         experiment = _finetuned_too(experiment)
+    probes = _probes_only(experiment)
+    is_probes_only = probes is not None and probes.models.keys() == started.models.keys()
     experiment = _with_searched_recipes(experiment, started, fixed)
     minutes, before = experiment.minutes or 0.0, started.minutes or 0.0
     protocol = replace(experiment.protocol, **{name: getattr(started.protocol, name) for name in free_settings(fixed)})
@@ -407,13 +444,20 @@ def _continue_plan(
         costs = GridTimeModel(experiment, pool, _time_steps(same, pool, console))
         sizes = sorted({pool.resolve(size) for size in protocol.train_sizes})
         old = costs.of(GridPlan(tuple(sizes), tuple(protocol.seeds), steps))
-        candidates = [plan for plan in candidate_grids(costs, fixed) if plan.is_larger_than(old)]
+        candidates = [
+            plan
+            for plan in candidate_grids(costs, fixed)
+            if plan.is_larger_than(old) or (is_probes_only and plan.has_grid_of(old))
+        ]
         if (chosen := best_grid(candidates, minutes)) is not None:
             console.print(f"New plan: {chosen.text}. {chosen.runs_text}, finished ones included", soft_wrap=True)
             for line in _answers(chosen, [old, *candidates], costs):
                 console.print(line, soft_wrap=True)
             return _with_grid(same, chosen, fixed)
         console.print(f"{minutes:g} minutes allow no larger plan")
+    if is_probes_only and probes is not None:
+        protocol = replace(protocol, pairs=probes.protocol.pairs)
+        same = replace(same, models=probes.models, protocol=protocol)
     sizes = ", ".join(size if isinstance(size, str) else f"{size:,}" for size in protocol.train_sizes)
     seeds = format_count(len(protocol.seeds), "seed")
     plan = "the earlier plan" if protocol == started.protocol else "your settings in place of those of the earlier plan"

@@ -29,6 +29,8 @@ from vit_vs_cnn.workers.trainer import trains_on_cpu, uses_channels_last
 
 #: Steps before and of the timing of a step, and its longest time in seconds.
 _WARM_UP, _TIMED, _SECONDS = 2, 8, 6.0
+#: Images of a forward pass of a linear probe that is timed, which is cheaper than the step of a batch.
+_PROBE_BATCH = 8
 
 
 def runs_at_a_time(experiment: Experiment, runs: int) -> float:
@@ -48,6 +50,8 @@ def runs_at_a_time(experiment: Experiment, runs: int) -> float:
 def seconds_per_step(experiment: Experiment, model: str, pool: ExperimentData) -> float:
     """Median time of a training step with its batch, with the number of threads of a run.
 
+    A linear probe trains nothing: a pass over a few images is timed, and three passes over a batch count as a step.
+
     Raises:
         InputError: a network that cannot be built or that fails, or a missing device.
     """
@@ -65,13 +69,15 @@ def seconds_per_step(experiment: Experiment, model: str, pool: ExperimentData) -
     except (MisconfigurationException, ValueError, RuntimeError) as error:
         raise InputError(f"trainer: {one_line(error)}") from error
     trained, optimizer = fabric.setup(network, recipe.optimizer.build(network, trust=experiment.trusted))
+    batch_size = experiment.protocol.batch_size
+    timed_size = min(batch_size, _PROBE_BATCH) if recipe.finetune.head else batch_size
     augmentation = scaled_augmentation(run, images.training)
     data = TrainingData(
         images.training,
         None,
         augmentation=augmentation,
         transform=make_transform(augmentation, trust=experiment.trusted),
-        batch_size=experiment.protocol.batch_size,
+        batch_size=timed_size,
         steps=_WARM_UP + _TIMED,
         channels_last=is_channels_last,
     )
@@ -98,10 +104,11 @@ def seconds_per_step(experiment: Experiment, model: str, pool: ExperimentData) -
                 raise
             except Exception as error:  # raised by user code
                 raise InputError(f"models.{model}: a step of training fails: {one_line(error)}") from error
-            times.append((time.perf_counter() - start) * (3 if recipe.finetune.head else 1))
+            times.append(time.perf_counter() - start)
             if len(times) > _WARM_UP and sum(times) > _SECONDS:
                 break
-    return statistics.median(times[_WARM_UP:])
+    passes = 3 * batch_size / timed_size if recipe.finetune.head else 1
+    return passes * statistics.median(times[_WARM_UP:])
 
 
 def choose_precision(experiment: Experiment) -> Experiment:
