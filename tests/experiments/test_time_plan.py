@@ -331,8 +331,8 @@ def test_features_of_probes_are_paid_once_for_all_runs(pool, tmp_path):
     few, many = (
         costs.of(GridPlan(sizes, seeds, (100,))).seconds for sizes, seeds in (((1300,), (0,)), ((60, 1300), (0, 1, 2)))
     )
-    assert few == pytest.approx(1.15 * ((1300 + 60) * 4.2 / (3 * 14) + 0.5))
-    assert many - few == pytest.approx(1.15 * 5 * 0.5)
+    assert few == pytest.approx(1.15 * ((1300 + 60) * 4.2 / (3 * 14) + 2))
+    assert many - few == pytest.approx(1.15 * 5 * 2)
 
 
 def test_in_few_minutes_the_probes_alone_are_planned_until_more_minutes_are_given(pool, monkeypatch, tmp_path):

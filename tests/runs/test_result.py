@@ -16,6 +16,7 @@ from vit_vs_cnn.runs.result import RunResult, read_result
 
 #: A value for every field that may be missing.
 OPTIONAL = {
+    "image_size": (24, 40),
     **{"finetune": "last 2", "architecture_hash": "1e5", "start_name": "12", "start_source": "a, b"},
     **{"start_hash": "true", "start_history_known": False, "scored_images_in_start": 3, "source": "cifar10"},
     **{"fingerprint": "f00-ba4", "fold": 2, "data_details": {"root": "data", "counts": {"train": 5}}},

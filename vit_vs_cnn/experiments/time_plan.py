@@ -48,8 +48,8 @@ _MARGIN = 1.15  # other work on the machine, and the report
 
 #: Suffixes of the names of a pretrained model and of the same network fine-tuned.
 _PRETRAINED, _FINETUNED = "_pretrained", "_finetuned"
-#: Time of a run without its steps and evaluations, and of the fit of a linear probe to features.
-STARTUP_SECONDS, PROBE_SECONDS = 2.0, 0.5
+#: Time of a run without its steps and evaluations; of a linear probe, without its features.
+STARTUP_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ class GridTimeModel:
         for name in self.times:
             if self.experiment.models[name].finetune.head:
                 count = len(grid.train_sizes) * len(grid.steps) * len(grid.seeds)
-                times += [self._feature_seconds(name) + PROBE_SECONDS, *[PROBE_SECONDS] * (count - 1)]
+                times += [self._feature_seconds(name) + STARTUP_SECONDS, *[STARTUP_SECONDS] * (count - 1)]
                 continue
             for size, steps in itertools.product(grid.train_sizes, grid.steps):
                 times += [self._run_seconds(name, size, steps)] * len(grid.seeds)
