@@ -138,6 +138,15 @@ def test_unequal_compute_concerns_compared_models_with_the_same_start_and_budget
     assert caveats(both(macs=124_000)) == []
 
 
+def test_unequal_compute_of_linear_probes_is_about_predictions_whatever_the_budget():
+    probe = {"start_kind": "linear probe", "start_name": "in1k"}
+    probes = [changed(r, **probe, macs=400_012 if r.model == "b" else r.cost.macs) for r in both()]
+    for results in (probes, [changed(r, budget="1e+12 flops") for r in probes]):
+        (found,) = [one for one in caveats(results) if one.kind is CaveatKind.UNEQUAL_COMPUTE]
+        assert "4 times the compute" in found.text and found.text.endswith("for each prediction.")
+        assert found.severity is CaveatSeverity.WEAKENS
+
+
 def test_worst_caveat_is_first_also_where_one_is_added():
     results = [changed(r, trials=None) for r in both(2, recipe={})]
     severities = [one.severity for one in caveats(results)]

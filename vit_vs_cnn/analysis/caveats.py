@@ -217,27 +217,27 @@ def _start_caveats(results: Sequence[RunResult]) -> Iterator[Caveat]:
 def _compute_caveats(
     results: Sequence[RunResult], models: Collection[ModelSummary], pairs: Collection[tuple[str, str]]
 ) -> Iterator[Caveat]:
-    """Caveat on unequal compute of compared models with the same kind of start, unless the budget is in FLOPs.
+    """Caveats on unequal compute of compared models with the same kind of start: of trained models and linear probes.
 
-    Linear probes are omitted, as their training has no steps.
+    Trained models have none if the budget is in FLOPs. The training of probes has no steps, but their predictions cost.
     """
-    if results and all(r.parsed_budget is not None and r.parsed_budget.unit == "flops" for r in results):
-        return
-    by_key = {model.key: model for model in models if model.start_kind is not StartKind.LINEAR_PROBE}
+    has_flops = results and all(r.parsed_budget is not None and r.parsed_budget.unit == "flops" for r in results)
+    by_key = {model.key: model for model in models}
     same_start = [
         [by_key[name] for name in pair]
         for pair in pairs
         if by_key.keys() >= {*pair} and len({by_key[name].start_kind for name in pair}) == 1
     ]
-    ratios = [ratio for pair in same_start if (ratio := macs_ratio(pair)) is not None]
-    larger, smaller, ratio = max(ratios, key=lambda triple: triple[2], default=(None, None, 0.0))
-    if larger is not None and smaller is not None and ratio > MAX_EQUAL_MACS_RATIO:
-        text = (
-            f"{larger.display_name} uses {ratio:.2g} times the compute of {smaller.display_name} "
-            f"({format_millions(larger.macs)} vs {format_millions(smaller.macs)} multiply-accumulates an image), so "
-            "equal steps are not equal compute."
-        )
-        yield Caveat(CaveatKind.UNEQUAL_COMPUTE, text, _WEAKENS)
+    for are_probes in (True, False):
+        compared = [pair for pair in same_start if (pair[0].start_kind is StartKind.LINEAR_PROBE) is are_probes]
+        ratios = [ratio for pair in compared if (ratio := macs_ratio(pair)) is not None]
+        larger, smaller, ratio = max(ratios, key=lambda triple: triple[2], default=(None, None, 0.0))
+        if larger is None or smaller is None or ratio <= MAX_EQUAL_MACS_RATIO or (has_flops and not are_probes):
+            continue
+        effect = "for each prediction" if are_probes else "so equal steps are not equal compute"
+        costs = f"{format_millions(larger.macs)} vs {format_millions(smaller.macs)} multiply-accumulates an image"
+        names = f"{larger.display_name} uses {ratio:.2g} times the compute of {smaller.display_name}"
+        yield Caveat(CaveatKind.UNEQUAL_COMPUTE, f"{names} ({costs}), {effect}.", _WEAKENS)
 
 
 def _seed_caveats(measured: Measurements) -> Iterator[Caveat]:
