@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from vit_vs_cnn.bounds import Bounds, check_numbers
 from vit_vs_cnn.config.experiment import Data, Experiment, experiment_from_dict, find_config, read_config
 from vit_vs_cnn.config.reading import expand_short_forms, merge, override
-from vit_vs_cnn.console import open_console
+from vit_vs_cnn.console import join_names, open_console
 from vit_vs_cnn.errors import InputError, RunsFailed
 from vit_vs_cnn.mappings import group_by
 from vit_vs_cnn.process import preserve_process_state, quiet_lightning
@@ -88,6 +88,10 @@ def train(
     overrides = _check_overrides(overrides)
     experiment = _with_images(load_experiment(config, overrides), data)
     _check_early(experiment)
+    console = open_console(quiet=quiet)
+    beginning = "Continuing" if (experiment.folder / "experiment.yaml").exists() else "Starting"
+    models = join_names([*experiment.models])
+    console.print(f"{beginning} {experiment.folder}: {models} on {experiment.data.description}", soft_wrap=True)
     start_early(experiment)
     with _progress(quiet):
         from vit_vs_cnn.experiments.runner import run_experiment
@@ -98,7 +102,6 @@ def train(
 
     quiet_lightning()
     world_size(experiment)  # a missing device is found before the audit
-    console = open_console(quiet=quiet)
     experiment, missing = _drop_missing_weights(experiment, console)
     if experiment.minutes is not None and experiment.data.kind in ("folder", "table", "own", "given"):
         _audit_first(experiment, quiet)

@@ -375,10 +375,11 @@ def _value_at(block: Any, path: Sequence[str]) -> Any:
 
 def _time_steps(experiment: Experiment, pool: ExperimentData, console: Console) -> dict[str, float]:
     console.print(f"Timing a few steps of {join_names([*experiment.models])} ...", soft_wrap=True)
-    times = {name: seconds_per_step(experiment, name, pool) for name in experiment.models}
-    for name, seconds in times.items():
+    times = {}
+    for name in experiment.models:
+        times[name] = seconds_per_step(experiment, name, pool)
         batch_size = experiment.protocol.batch_size
-        console.print(f"  {name}: {seconds:.3g} s for a step of {batch_size} images", soft_wrap=True)
+        console.print(f"  {name}: {times[name]:.3g} s for a step of {batch_size} images", soft_wrap=True)
     return times
 
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, Literal
 
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console, Group
@@ -32,13 +32,19 @@ from vit_vs_cnn.runs.result import RunResult, RunState, read_result
 from vit_vs_cnn.runs.run import split_folder_name
 
 REFRESH_SECONDS = 2.0
+#: Without a terminal: longest time without a line.
+MAX_SILENT_SECONDS = 10.0
 ENDED_STATES = (RunState.FINISHED, RunState.FAILED)
 STATES = (RunState.RUNNING, RunState.FAILED, RunState.WAITING, RunState.FINISHED)
 
 
 @dataclass(frozen=True)
 class RunStatus:
-    """State of one run."""
+    """State of one run.
+
+    Arguments:
+        unit: what ``step`` and ``steps`` count: steps, or images of which a linear probe computes the features.
+    """
 
     folder: str
     model: str
@@ -52,6 +58,7 @@ class RunStatus:
     accuracy: float | None = None
     reason: str | None = None
     steps_per_second: float | None = None
+    unit: Literal["step", "image"] = "step"
     has_other_budgets: bool = False
 
     @property
@@ -130,6 +137,7 @@ def _read_run_status(folder: Path, budget: Budget, result: RunResult | None, *, 
     progress = read_mapping(folder / "progress.json")
     about: dict[str, Any] = {"step": max((int(row[0]) for row in read_rows(folder / "metrics.csv")), default=None)}
     about |= {"steps": steps} | {n: progress[n] for n in ("step", "steps") if isinstance(progress.get(n), int)}
+    about |= {"unit": "image"} if progress.get("unit") == "image" else {}
     status = replace(status, **about)
     if is_locked(folder):
         rate = progress.get("steps_per_second")
@@ -187,6 +195,11 @@ def status_lines(status: ExperimentStatus, *, states: tuple[RunState, ...] = STA
     ]
 
 
+def describe_step(run: RunStatus) -> str:
+    """``step 133/150``; for a linear probe whose features are computed, ``image 133/150``."""
+    return "" if run.step is None else f"{run.unit} {run.step}/{run.steps or '?'}"
+
+
 def describe_run(run: RunStatus) -> str:
     """Remark on a run: its accuracy and time, the reason of its failure, or its speed."""
     match run.state:
@@ -196,6 +209,8 @@ def describe_run(run: RunStatus) -> str:
             return accuracy + ("" if run.seconds is None else f" in {duration(run.seconds)}") + early
         case RunState.FAILED:
             return run.reason or ""
+        case RunState.RUNNING if run.unit == "image":
+            return "features of images"
         case RunState.RUNNING if run.steps_per_second:
             return f"{run.steps_per_second:.3g} steps/s"
         case RunState.WAITING if run.step:
@@ -219,6 +234,7 @@ class LiveStatus:
         self.console = console
         self._live: Live | None = None
         self._refreshed = 0.0
+        self._printed = time.monotonic()
         self._ended: set[str] = set()
 
     @contextmanager
@@ -238,6 +254,7 @@ class LiveStatus:
 
     def note(self, text: str) -> None:
         """Print a line above the view."""
+        self._printed = time.monotonic()
         self.console.print(text, soft_wrap=True)
 
     def refresh(self) -> None:
@@ -258,6 +275,10 @@ class LiveStatus:
                 ended.append(f"{run.name}  {prefix}{describe_run(run)}")
         if ended:  # the last line has the counts
             self.note("\n".join([*ended[:-1], f"{ended[-1]}  ({status_line(status)})"]))
+        elif self._live is None and time.monotonic() - self._printed > MAX_SILENT_SECONDS:
+            running = [run for run in status.runs if run.state is RunState.RUNNING]
+            texts = [f"{run.name} {describe_step(run)}".rstrip() for run in running]
+            self.note(f"{', '.join(texts) or 'starting'}  ({status_line(status)})")
         if self._live is not None:
             bar = ProgressBar(total=len(status.runs), completed=status.count(RunState.FINISHED), width=60)
             running = Text("\n".join(status_lines(status, states=(RunState.RUNNING, RunState.FAILED))))

@@ -14,8 +14,10 @@ from vit_vs_cnn.files import write_text
 
 #: Text in place of the remaining time after the last step.
 FINISHING = "finishing"
-#: Without a terminal: largest number of lines of a run, and smallest number of seconds between two lines.
+#: Without a terminal: number of lines of a run, and smallest number of seconds between two lines.
 MAX_PROGRESS_LINES, MIN_SECONDS_BETWEEN_LINES = 5, 2.0
+#: Without a terminal: longest time between two lines of a run, if its steps are shorter.
+MAX_SECONDS_BETWEEN_LINES = 10.0
 
 
 class RunProgress(Callback):
@@ -59,7 +61,9 @@ class RunProgress(Callback):
             return
         if now - self._file_time > MIN_SECONDS_BETWEEN_LINES:
             self._write_file(trainer)
-        is_due = step % max(1, steps // MAX_PROGRESS_LINES) == 0 and now - self._line_time >= MIN_SECONDS_BETWEEN_LINES
+        silent_seconds = now - self._line_time
+        is_due = step % max(1, steps // MAX_PROGRESS_LINES) == 0 and silent_seconds >= MIN_SECONDS_BETWEEN_LINES
+        is_due = is_due or silent_seconds >= MAX_SECONDS_BETWEEN_LINES
         if self._bar is not None:
             if step % max(1, steps // 100) == 0:
                 self._bar.update(self._bar.task_ids[0], completed=step, note=self._note(trainer))

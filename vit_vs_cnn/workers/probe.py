@@ -1,5 +1,6 @@
 """Linear probes: the head of a frozen network, fitted to the features of images, which are computed once."""
 
+import json
 import math
 import time
 from dataclasses import asdict, dataclass
@@ -18,7 +19,7 @@ from vit_vs_cnn.data.batches import channel_statistics
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.devices import usable_device
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.files import atomic_write, remove_partials
+from vit_vs_cnn.files import atomic_write, remove_partials, write_text
 from vit_vs_cnn.models.cost import count_parameters
 from vit_vs_cnn.models.features import find_classifier, logits_and_features
 from vit_vs_cnn.models.recording import evaluation_mode
@@ -79,7 +80,7 @@ def fit_head(prepared: PreparedRun, console: Console) -> FittedNetwork:
         "precision": precision,
     }
     folder = output_folder(run.experiment.folder) / FEATURE_FOLDER / hash_settings(key)
-    cache = FeatureCache(folder, network, normalize, classifier, run.name, console, is_bfloat16)
+    cache = FeatureCache(folder, network, normalize, classifier, run.name, console, run.progress, is_bfloat16)
     training, validation = (cache.features(part) for part in (images.training, images.validation))
     fitted = fit_logistic_regression(
         training,
@@ -107,10 +108,14 @@ def fit_head(prepared: PreparedRun, console: Console) -> FittedNetwork:
 
 
 class _FeatureProgress:
-    """Prints the number of images whose features are computed and the time left, at the start and every few seconds."""
+    """Prints the number of images whose features are computed and the time left, at the start and every few seconds.
 
-    def __init__(self, label: str, total: int, console: Console) -> None:
-        self._label, self._total, self._console = label, total, console
+    Arguments:
+        path: file in which ``status`` finds the number.
+    """
+
+    def __init__(self, label: str, total: int, console: Console, path: Path) -> None:
+        self._label, self._total, self._console, self._path = label, total, console, path
         self._count, self._start = 0, time.perf_counter()
         self._printed = self._start
         if total:
@@ -120,6 +125,7 @@ class _FeatureProgress:
         self._count, now = self._count + count, time.perf_counter()
         if now - self._printed < SECONDS_BETWEEN_LINES or self._count == self._total:
             return
+        write_text(self._path, json.dumps({"step": self._count, "steps": self._total, "unit": "image"}) + "\n")
         left = duration((now - self._start) * (self._total - self._count) / self._count)
         text = f"{self._label}: features of {self._count:,} of {self._total:,} images, about {left} left"
         self._console.print(text, soft_wrap=True)
@@ -131,6 +137,7 @@ class FeatureCache:
     """The features of a frozen network, cached in a folder by the hash of each image.
 
     Arguments:
+        progress: file for the number of images that are done.
         is_bfloat16: compute them with matrix products and convolutions in bfloat16.
     """
 
@@ -140,6 +147,7 @@ class FeatureCache:
     classifier: nn.Linear
     label: str
     console: Console
+    progress: Path
     is_bfloat16: bool = False
 
     def predict(self, images: LabelledImages) -> Predictions:
@@ -160,7 +168,7 @@ class FeatureCache:
             remove_partials(self.folder)
             features = self._load()
             missing = list({value: place for place, value in enumerate(wanted) if value not in features}.items())
-            progress = _FeatureProgress(self.label, len(missing), self.console)
+            progress = _FeatureProgress(self.label, len(missing), self.console, self.progress)
             for start in range(0, len(missing), IMAGES_PER_FILE):
                 hashes, places = zip(*missing[start : start + IMAGES_PER_FILE], strict=True)
                 computed = self._compute(images, torch.tensor(places), progress)
