@@ -127,9 +127,7 @@ def _report_probes(experiment: Experiment, console: "Console") -> None:
     """Write the report when the linear probes are finished, and print its answer before other models are trained."""
     findings = report(experiment.folder, quiet=True)
     console.print(f"Answer so far, from the linear probes ({findings.page}):\n\n{findings.answer}\n", soft_wrap=True)
-    console.print(
-        "Other models are trained now. Stop at any time: what is finished stays in the report", soft_wrap=True
-    )
+    console.print("The other models are trained next. If you stop, finished runs stay in the report", soft_wrap=True)
 
 
 @preserve_process_state()
@@ -643,7 +641,7 @@ def predict(
         warnings.warn(describe_unreadable(predictions.names, predictions.errors), stacklevel=3)
     if all(file.class_name in network.class_names for file in files):
         words = " ".join(map(shlex.quote, [str(checkpoint), *places]))
-        text = f"The folders are named like the classes: vit-vs-cnn evaluate {words} reports the accuracy"
+        text = f"The folders have the names of classes. For the accuracy: vit-vs-cnn evaluate {words}"
         open_console(quiet=quiet).print(text, soft_wrap=True)
     return predictions
 

@@ -141,7 +141,7 @@ def test_unused_test_images_are_not_evaluated(tmp_path):
     run_quietly(tiny_experiment(tmp_path, protocol=protocol, models=models))
     network = vc.load(tmp_path / "tiny")
     test = network.pool().test(3)
-    with pytest.raises(InputError, match="60 of the 60 images are test images of tiny, whose test set stays unused"):
+    with pytest.raises(InputError, match="60 of the 60 images are test images of tiny, which is scored on validation"):
         network.evaluate(test.images, test.labels)
 
 
@@ -151,7 +151,7 @@ def test_missing_images_of_the_experiment_are_a_note(vit, folder, monkeypatch):
 
     monkeypatch.setattr(type(vit), "pool", missing)
     (remark,) = vit.evaluate(folder).remarks
-    assert remark.startswith("note: it is not known whether test images") and "they have moved" in remark
+    assert remark.startswith("note: test images of the experiment are not recognized") and "they have moved" in remark
 
 
 def test_class_folders_and_a_table_of_their_files_give_the_same_result(vit, folder):
@@ -188,7 +188,9 @@ def test_folders_that_are_no_class_are_named_with_close_classes(error_line, vit,
         shutil.copytree(folder / name, tmp_path / "test" / new, ignore=shutil.ignore_patterns("deep"))
     line = error_line("evaluate", vit.path, tmp_path, "--quiet")
     assert f"no class of {vit.name}: disk (did you mean disc?), plum; the classes are disc, hourglass, " in line
-    assert "no image has a class" in error_line("evaluate", vit.path, tmp_path / "test" / "plum" / "d.png", "--quiet")
+    assert "no image is in a folder that is named like a class" in error_line(
+        "evaluate", vit.path, tmp_path / "test" / "plum" / "d.png", "--quiet"
+    )
     assert "out.txt: it must end in .csv" in error_line("evaluate", vit.path, folder, "--output", "out.txt", "--quiet")
 
 
@@ -198,7 +200,7 @@ def test_folders_that_are_no_class_are_named_with_close_classes(error_line, vit,
         (np.zeros((2, 8, 8, 3), np.uint8), ["disc"], "labels: 1 for 2 images"),
         (np.zeros((2, 8, 8, 3), np.uint8), ["disc", "rign"], r"labels: no class of .*: rign \(did you mean ring\?\)"),
         (np.zeros((2, 8, 8, 3), np.uint8), np.array([3, 10]), "no class of .*: 10; the classes are"),
-        (np.zeros((2, 8, 8, 3), np.uint8), None, "images without labels are paths"),
+        (np.zeros((2, 8, 8, 3), np.uint8), None, "images in memory need labels"),
         ("nowhere", None, "nowhere: no such file or folder"),
     ],
 )
@@ -209,7 +211,7 @@ def test_images_without_usable_labels_are_refused(vit, images, labels, message):
 
 def test_predict_refers_to_evaluate_if_all_images_are_in_class_folders(vit, folder, tmp_path, capsys):
     assert main(["predict", str(vit.path), str(folder)]) == 0
-    assert f"vit-vs-cnn evaluate {vit.path} {folder} reports the accuracy" in capsys.readouterr().err
+    assert f"vit-vs-cnn evaluate {vit.path} {folder}" in capsys.readouterr().err
     shutil.copy(folder / "disc" / "a.png", tmp_path / "a.png")
     assert main(["predict", str(vit.path), str(folder), str(tmp_path / "a.png")]) == 0
     assert "evaluate" not in capsys.readouterr().err

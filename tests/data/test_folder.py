@@ -274,8 +274,8 @@ def test_nested_folders_are_read_and_hidden_and_other_files_are_not(root, option
     with pytest.warns(UserWarning) as warned:
         listing = open_folder(root, options()).listing
     assert [str(warning.message) for warning in warned] == [
-        f"{root}: class ant has 1 image in its sub-folder deep (as in 1 more of the classes). These count as ant. If "
-        f"the sub-folders are the classes, use --data.root {root}/ant or a table (--data.source table)"
+        f"{root}: class ant has 1 image in its sub-folder deep (other classes with sub-folders: 1). These count as "
+        f"ant. If the sub-folders are the classes, use --data.root {root}/ant or a table (--data.source table)"
     ]
     assert listing.class_names == ("ant", "bee")
     shutil.rmtree(root / "ant" / "deep")
@@ -383,7 +383,10 @@ def test_videos_dicom_and_heic_files_are_refused_with_a_remedy_each(root, option
     (root / "bee" / "x.png").write_bytes(bytes(128) + b"DICM")
     (root / "ant" / "x.jpg").write_bytes(b"\0\0\0\x18ftypheic")
     message = message_of(open_folder(root, options()).train)
-    assert "DICOM: 3, video: 2, HEIC: 1 (ant/a.mp4: a video; extract its frames, as by ffmpeg -i FILE -vf " in message
+    assert (
+        "DICOM: 3, video: 2, HEIC: 1 (ant/a.mp4: a video; extract its frames, for example with ffmpeg -i FILE -vf "
+        in message
+    )
     assert "x.dcm: a DICOM file; convert it to PNG" in message and "; and 3 more)" in message
     assert 'ant/x.jpg: a HEIC file, which needs pillow-heif: pip install -e ".[heic]"' in message
     with pytest.warns(UserWarning, match="left out: DICOM: 3"):

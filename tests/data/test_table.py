@@ -117,7 +117,7 @@ def test_numbers_as_labels_are_sorted_as_numbers(rows, source):
         (lambda rows: rows.assign(label=["cat", "dog", "cat, dog"] * 13), {}, "row 3 has several labels, 'cat, dog'"),
         (lambda rows: rows.assign(label=np.arange(39) / 7), {},
          "column 'label' has 39 different numbers for 39 images, and regression is not supported; replace numbers by"),
-        (lambda rows: rows.assign(patient="all"), {"group": "patient"}, "has no two groups that can be parted"),
+        (lambda rows: rows.assign(patient="all"), {"group": "patient"}, "its images in one group or in linked groups"),
         (lambda rows: rows.assign(image=rows["image"].str.replace("p0", "q0")), {}, "missing: 9"),
     ],
 )  # fmt: skip

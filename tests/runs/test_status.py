@@ -97,6 +97,19 @@ def test_a_line_is_printed_for_each_run_that_ends_during_the_block(folder, monke
     assert line.startswith("vit-n100-s0  50.0 % in 60 s  (2 of 4 done, 1 failed, 1 waiting")
 
 
+def test_running_runs_are_printed_when_no_run_has_ended_for_some_seconds(folder, monkeypatch):
+    output = io.StringIO()
+    view = LiveStatus(folder, Console(file=output, width=200))
+    monkeypatch.setattr(status, "REFRESH_SECONDS", -1.0)
+    (folder / NAMES[2] / "progress.json").write_text('{"step": 11, "steps": 23, "unit": "image"}')
+    with FileLock(folder / NAMES[2] / ".lock"), view.shown():
+        view.refresh()  # too early
+        monkeypatch.setattr(status, "MAX_SILENT_SECONDS", -1.0)
+        view.refresh()
+    _, line = output.getvalue().splitlines()
+    assert line.startswith("vit-n100-s0 image 11/23  (1 of 4 done, 1 running")
+
+
 def test_a_terminal_shows_running_and_failed_runs_during_the_block_only(folder):
     output = io.StringIO()
     view = LiveStatus(folder, Console(file=output, width=200, force_terminal=True))

@@ -210,7 +210,7 @@ def _image_sizes(shown: Sequence[ModelSummary]) -> list[str]:
     is_pretrained = any(model.start_kind in (StartKind.FINETUNED, StartKind.LINEAR_PROBE) for model in shown)
     if len(by_size) < 2 and not is_pretrained:
         return []
-    texts = [f"{pixels} ({join_names([model.display_name for model in models])})" for pixels, models in by_size.items()]
+    texts = [f"{join_names([model.display_name for model in models])} {pixels}" for pixels, models in by_size.items()]
     return [f"Image size in pixels: {', '.join(texts)}."] * bool(texts)
 
 

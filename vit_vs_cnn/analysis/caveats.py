@@ -217,9 +217,10 @@ def _start_caveats(results: Sequence[RunResult]) -> Iterator[Caveat]:
 def _compute_caveats(
     results: Sequence[RunResult], models: Collection[ModelSummary], pairs: Collection[tuple[str, str]]
 ) -> Iterator[Caveat]:
-    """Caveats on unequal compute of compared models with the same kind of start: of trained models and linear probes.
+    """Caveats on unequal compute of compared models with the same kind of start.
 
-    Trained models have none if the budget is in FLOPs. The training of probes has no steps, but their predictions cost.
+    Trained models have no caveat if the budget is in FLOPs. Linear probes are not trained in steps: theirs is about the
+    cost of a prediction.
     """
     has_flops = results and all(r.parsed_budget is not None and r.parsed_budget.unit == "flops" for r in results)
     by_key = {model.key: model for model in models}
@@ -234,7 +235,7 @@ def _compute_caveats(
         larger, smaller, ratio = max(ratios, key=lambda triple: triple[2], default=(None, None, 0.0))
         if larger is None or smaller is None or ratio <= MAX_EQUAL_MACS_RATIO or (has_flops and not are_probes):
             continue
-        effect = "for each prediction" if are_probes else "so equal steps are not equal compute"
+        effect = "for a prediction" if are_probes else "so equal steps are not equal compute"
         costs = f"{format_millions(larger.macs)} vs {format_millions(smaller.macs)} multiply-accumulates an image"
         names = f"{larger.display_name} uses {ratio:.2g} times the compute of {smaller.display_name}"
         yield Caveat(CaveatKind.UNEQUAL_COMPUTE, f"{names} ({costs}), {effect}.", _WEAKENS)

@@ -26,7 +26,7 @@ class ModelSummary:
             None if not recorded.
         macs: multiply-accumulates of the forward pass of one image.
         start: start of training in words, such as ``fine-tuned from FILE``; None if unknown.
-        pixels: size of its input in words, such as ``224``, or ``224, enlarged from 32``; None if not recorded.
+        pixels: size of its input in pixels as text, ``224`` or ``224 (enlarged from 32)``; None if not recorded.
     """
 
     key: str
@@ -98,7 +98,7 @@ def _pixels_text(result: RunResult) -> str | None:
     named = result.architecture.get("options", {}).get("input_size")
     size = decoded if named is None else as_rows_and_cols("input_size", named)
     texts = [str(rows) if rows == cols else f"{rows} x {cols}" for rows, cols in (size, decoded)]
-    return f"{texts[0]}, enlarged from {texts[1]}" if size[0] > decoded[0] else texts[0]
+    return f"{texts[0]} (enlarged from {texts[1]})" if size[0] > decoded[0] else texts[0]
 
 
 def _start_text(result: RunResult) -> str | None:

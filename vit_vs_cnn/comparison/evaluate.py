@@ -42,7 +42,7 @@ class Evaluation(CommandResult):
         mean_probability: mean probability of the predicted classes.
         calibration_error: expected calibration error of these probabilities, over 15 bins of equal mass.
         confusion: number of images by true class (rows) and predicted class (columns).
-        training_images: number of images that the network was trained on, as far as is recorded.
+        training_images: number of these images that are recorded training images of the network.
         remarks: warnings and notes.
         predictions: of all images, unreadable ones included.
     """
@@ -128,13 +128,15 @@ def evaluate_network(
         labels: name or number of the class of each image.
 
     Raises:
-        InputError: no image, a label that is no class, another number of labels, or test images of an experiment that
-            is scored on validation images.
+        InputError: no image, a label that is no class, not one label for each image, or test images of an experiment
+            that is scored on validation images.
     """
     if labels is None:
         paths = [*images] if isinstance(images, list | tuple) else [images]
         if not all(isinstance(path, str | os.PathLike) for path in paths):
-            raise InputError("evaluate: images without labels are paths of class folders or of tables; add labels")
+            raise InputError(
+                "evaluate: images in memory need labels; without labels, give paths of class folders or tables"
+            )
         inputs, place = _find_labelled_files(map(Path, paths), trained), ", ".join(map(str, paths))
         labels = [image.class_name for image in inputs]
     else:
@@ -157,7 +159,9 @@ def evaluate_network(
     count, training_images = len(readable), trained.training_hashes.count_in(hashes)
     remarks = _record_test_images(trained, hashes, correct)
     if not trained.training_hashes.is_whole:
-        remarks.insert(0, f"warning: it is not known on which images {trained.name} was trained")
+        remarks.insert(
+            0, f"warning: not all training images of {trained.name} are recorded, so some may be among these images"
+        )
     if training_images:
         text = f"{training_images:,} of the {count:,} images are training images of {trained.name}"
         remarks.insert(0, f"warning: {text}; the accuracy on new images may be lower")
@@ -208,7 +212,11 @@ def _number_classes(labels: Sequence[str | int], trained: TrainedNetwork, place:
     named = [
         f"{name} (did you mean {match[0]}?)" if match else name for name, match in zip(unknown, close, strict=True)
     ]
-    problem = f"no class of {trained.name}: {_shorten(named)}" if named else "no image has a class"
+    problem = (
+        f"no class of {trained.name}: {_shorten(named)}"
+        if named
+        else "no image is in a folder that is named like a class"
+    )
     raise InputError(f"{place}: {problem}; the classes are {_shorten(trained.class_names)}")
 
 
@@ -221,14 +229,17 @@ def _record_test_images(
     try:
         pool = trained.pool()
     except InputError as error:
-        return [f"note: it is not known whether test images of the experiment are among them: {error}"]
+        return [f"note: test images of the experiment are not recognized, as its images cannot be opened: {error}"]
     is_test = np.isin(hashes, pool.test_hashes(run.seed))
     if not is_test.any():
         return []
     part = f"{is_test.sum():,} of the {len(is_test):,} images are test images of {run.experiment.name}"
     if run.experiment.protocol.scored_on != "test":
-        raise InputError(f"{part}, whose test set stays unused; leave them out, or take compare --open-test-set")
+        raise InputError(
+            f"{part}, which is scored on validation images, so that its test images stay unused; remove these, or "
+            "evaluate them with vit-vs-cnn compare --open-test-set"
+        )
     log, weights = open_test_set_log(trained, pool), hash_weights(trained.network)
     accuracy = float(correct[is_test].mean())
     log.record(weights=weights, accuracy=accuracy, label=f"{trained.name} (evaluate)", run=run)
-    return [f"note: {part}; their log has {log.count(weights)} evaluations of this network, with this one"]
+    return [f"note: {part}; the test-set log now has {log.count(weights)} evaluations of this network"]

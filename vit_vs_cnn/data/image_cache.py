@@ -53,7 +53,8 @@ class CachedImages:
     Arguments:
         list_images: returns the listing of all images.
         read: returns the listing of the images that can be read, and their pixels.
-        stored: the same images at the size of the experiment, whose pixels identify them; None if these do.
+        stored: the same images at the ``image_size`` of the experiment, for hashes and fingerprints; None if these
+            have that size.
     """
 
     def __init__(
@@ -348,7 +349,11 @@ def _decode_rows(root: Path, names: Sequence[str], pixels: Pixels, decoding: Dec
 def _decode_again(listing: ImageListing, decoding: Decoding, root: Path, pixels: Pixels) -> ImageListing:
     """Decode files that could be decoded before. Raises InputError: one of them cannot be decoded now."""
     if problems := [problem for problem in _decode_rows(root, listing.names, pixels, decoding) if problem is not None]:
-        raise problems_error(root, problems, "these could be decoded before; start the command again")
+        raise problems_error(
+            root,
+            problems,
+            "they were readable when the images were first decoded; restore them and start the command again",
+        )
     return listing
 
 

@@ -38,7 +38,8 @@ class LabelledImages:
         sample_ids: name of each image, equal in all runs (a path, or a number in the source). Default: its index.
         masks: pixels of the object, ``(count, rows, cols)``, where the source knows them.
         groups: group of each image (a patient, a camera) that must not be split.
-        stored: the same images at the size of the experiment, whose pixels identify them; None if these do.
+        stored: the same images at the ``image_size`` of the experiment, for hashes and fingerprints; None if these
+            have that size.
 
     Raises:
         InputError: other types or shapes, a label without a class, or values for another number of images.

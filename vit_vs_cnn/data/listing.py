@@ -31,16 +31,16 @@ IGNORED_FOLDERS = {"__macosx", "@eadir", "$recycle.bin", "system volume informat
 ENDINGS = ".bmp .gif .jfif .jpeg .jpg .pgm .png .ppm .tif .tiff .webp"
 #: Endings of image files, those in formats that cannot be read included: they are reported as unusable.
 SUFFIXES = frozenset({*ENDINGS.split(), ".avif", ".heic", ".heif", ".jp2", ".jxl"})
-#: Kind of the problem of files that contain images but are none, by their endings.
+#: Kind of the problem of videos and DICOM files, by the ending of the name.
 KIND_OF_ENDING = {
     **dict.fromkeys((".avi", ".m4v", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".webm", ".wmv"), "video"),
     **dict.fromkeys((".dcm", ".dicom"), "DICOM"),
 }
 #: Reason and remedy of files in other formats, by the kind of the problem.
 FORMAT_REASONS = {
-    "video": "a video; extract its frames, as by ffmpeg -i FILE -vf fps=1 FOLDER/NAME_%04d.png, and keep the frames "
-    "of a video together by --data.folder.group '(.+)_'",
-    "DICOM": "a DICOM file; convert it to PNG, as by dcm2pnm +on FILE FILE.png",
+    "video": "a video; extract its frames, for example with ffmpeg -i FILE -vf fps=1 FOLDER/NAME_%04d.png, and keep "
+    "the frames of a video together by --data.folder.group '(.+)_'",
+    "DICOM": "a DICOM file; convert it to PNG, for example with DCMTK: dcm2pnm +on2 FILE FILE.png",
     "HEIC": 'a HEIC file, which needs pillow-heif: pip install -e ".[heic]"',
 }
 #: Problems of a whole class, which remain when files are left out.
@@ -156,7 +156,7 @@ class ImageListing:
         count = listing.splits.count("train")
         if "test" in listing.splits or not count:
             return listing
-        reason = "has no two groups that can be parted, and needs at least 2, to train on and to test"
+        reason = "has its images in one group or in linked groups, and needs at least 2 groups, to train on and to test"
         if hashes is not None:
             units = listing.names if listing.groups is None else listing.groups
             merged = merge_copies(units, hashes)
@@ -289,7 +289,7 @@ def _warn_of_subfolders(root: Path, layout: str, images: Sequence[tuple[str, str
     class_name, counts = next(iter(inside.items()))
     names = [*counts][:_SHOWN_PROBLEMS] + [f"{len(counts) - _SHOWN_PROBLEMS:,} more"] * (len(counts) > _SHOWN_PROBLEMS)
     count, folders = format_count(counts.total(), "image"), f"sub-folder{'s' * (len(counts) > 1)} {join_names(names)}"
-    others = f" (as in {len(inside) - 1:,} more of the classes)" if len(inside) > 1 else ""
+    others = f" (other classes with sub-folders: {len(inside) - 1:,})" if len(inside) > 1 else ""
     place = f"--data.root {root / class_name} or " if depth == 1 else ""
     warnings.warn(
         f"{root}: class {class_name} has {count} in its {folders}{others}. These count as {class_name}. If the "

@@ -44,7 +44,7 @@ def run_experiment(
     Arguments:
         force: whether finished runs with other settings may be left out of the report.
         missing_weights: models that were left out because their weights could not be loaded, by model.
-        report_probes: called when all linear probes have a result, before other models are trained.
+        report_probes: called after the linear probes were run and before other models are trained, if one finished.
 
     Raises:
         InputError: wrong input, or finished runs have other settings.

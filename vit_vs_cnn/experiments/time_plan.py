@@ -189,7 +189,7 @@ def choose_grid(grids: Sequence[GridPlan], minutes: float) -> GridPlan:
 
 
 def _too_few_minutes(grids: Sequence[GridPlan]) -> str:
-    """Minutes that the smallest plan needs, and those that a conclusion needs, if these are more."""
+    """Text with the minutes for the smallest plan, and for a conclusion if that takes longer."""
     least = min(grids, key=lambda grid: grid.seconds)
     conclusive = [grid for grid in grids if grid.allows_conclusion]
     text = f"they need {_minutes_option(least)}"

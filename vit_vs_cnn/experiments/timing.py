@@ -29,7 +29,7 @@ from vit_vs_cnn.workers.trainer import trains_on_cpu, uses_channels_last
 
 #: Steps before and of the timing of a step, and its longest time in seconds.
 _WARM_UP, _TIMED, _SECONDS = 2, 8, 6.0
-#: Images of a forward pass of a linear probe that is timed, which is cheaper than the step of a batch.
+#: Batch size of the timed forward pass of a linear probe; smaller than that of training, to save time.
 _PROBE_BATCH = 8
 
 
@@ -50,7 +50,8 @@ def runs_at_a_time(experiment: Experiment, runs: int) -> float:
 def seconds_per_step(experiment: Experiment, model: str, pool: ExperimentData) -> float:
     """Median time of a training step with its batch, with the number of threads of a run.
 
-    A linear probe trains nothing: a pass over a few images is timed, and three passes over a batch count as a step.
+    A linear probe is not trained in steps: a pass over a few images is timed, and three passes over a batch count as a
+    step.
 
     Raises:
         InputError: a network that cannot be built or that fails, or a missing device.

@@ -359,9 +359,9 @@ def _file_findings(audit: Audit) -> Iterator[AuditFinding]:
             f"no value in {format_count(len(deep), 'gray file')} of 16 bits is above {white:,}, so {white:,} is read "
             f"as white ({audit.gray_bits} bits)"
         )
-        advice = "Nothing has to be done; a file with larger values would make all of them darker"
+        advice = "No action is needed. Adding a file with larger values would make all gray images of 16 bits darker"
         examples = tuple(deep[:_NUM_EXAMPLES])
-        yield AuditFinding(Severity.NOTE, "Gray values of less than 16 bits", description, advice, examples)
+        yield AuditFinding(Severity.NOTE, "Gray values of fewer than 16 bits", description, advice, examples)
     (rows, cols), count = audit.image_size, len(audit.files)
     scales = [sorted((file.height / rows, file.width / cols)) for file in audit.files]
     if (small := sum(scale[audit.resize == "pad"] < 1 for scale in scales)) > MIN_AFFECTED_FRACTION * count:

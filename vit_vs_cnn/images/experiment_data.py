@@ -164,7 +164,8 @@ class ExperimentData:
     def at(self, view: ImageView | None) -> "ExperimentData":
         """The same images as a network gets them: files are decoded at its own size, others stay as they are.
 
-        Subsets, folds, hashes and fingerprints are those of the stored size, which None stands for.
+        Subsets, folds, hashes and fingerprints are computed at the ``image_size`` of the experiment. None stands for
+        that size.
         """
         base = self._base or self
         if view is None or not isinstance(base.source, CachedImages) or base.source.root is None:

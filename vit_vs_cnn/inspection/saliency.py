@@ -110,7 +110,9 @@ def _rollout_with_options(name: str) -> SaliencyMethod:
         values = {key: types[key](value) for key, value in (option.split("=") for option in options)}
     except (KeyError, ValueError) as error:
         allowed = "head_fusion=mean|max|min, discard_ratio=NUMBER and residual=NUMBER"
-        raise InputError(f'method "{name}": only rollout has options, which are {allowed}') from error
+        raise InputError(
+            f'method "{name}": unknown option or value; allowed are, for rollout alone, {allowed}'
+        ) from error
     attention_rollout([torch.ones(1, 1, 1, 1)], **values)  # checks the values
     averages = values.get("head_fusion", "mean") == "mean"
     compute = _of_attention(partial(rollout_map, **values), average_heads=averages)

@@ -75,7 +75,7 @@ class PretrainedWeights:
     def input_size(self, options: Mapping[str, Any]) -> tuple[int, int] | None:
         """(rows, cols) of a network's input: the option, or the size of the weights, at most ``MAX_INPUT_SIZE``.
 
-        None for the size of the images, if the option is "data" or nothing is known.
+        None for the size of the images, if the option is "data" or the weights record no size.
         """
         if "input_size" in options:
             size = options["input_size"]

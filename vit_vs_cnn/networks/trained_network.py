@@ -276,7 +276,7 @@ class TrainedNetwork:
         return ImagePredictions(names, self.class_names, all_probabilities, errors, self.calibration, top)
 
     def identify(self, images: Iterable[InputImage]) -> Iterator[LabelledImages]:
-        """Batches of the readable images at the size at which their hashes are those of training and test images."""
+        """Readable images in batches, at the size at which the training and test images of its run were hashed."""
         shape, decoding = self.image_shape, self.decoding
         if self.origin is not None and self.origin.view is not None:
             data = self.origin.experiment.data

@@ -260,9 +260,13 @@ class LiveStatus:
     def refresh(self) -> None:
         """Read the folders again, at most every ``REFRESH_SECONDS``."""
         if time.monotonic() - self._refreshed > REFRESH_SECONDS:
-            self._follow()
+            status = self._follow()
+            if self._live is None and time.monotonic() - self._printed > MAX_SILENT_SECONDS:
+                running = [run for run in status.runs if run.state is RunState.RUNNING]
+                texts = [f"{run.name} {describe_step(run)}".rstrip() for run in running]
+                self.note(f"{', '.join(texts) or 'starting'}  ({status_line(status)})")
 
-    def _follow(self) -> None:
+    def _follow(self) -> ExperimentStatus:
         self._refreshed = time.monotonic()
         status = read_status(self.folder)
         ended: list[str] = []
@@ -275,11 +279,8 @@ class LiveStatus:
                 ended.append(f"{run.name}  {prefix}{describe_run(run)}")
         if ended:  # the last line has the counts
             self.note("\n".join([*ended[:-1], f"{ended[-1]}  ({status_line(status)})"]))
-        elif self._live is None and time.monotonic() - self._printed > MAX_SILENT_SECONDS:
-            running = [run for run in status.runs if run.state is RunState.RUNNING]
-            texts = [f"{run.name} {describe_step(run)}".rstrip() for run in running]
-            self.note(f"{', '.join(texts) or 'starting'}  ({status_line(status)})")
         if self._live is not None:
             bar = ProgressBar(total=len(status.runs), completed=status.count(RunState.FINISHED), width=60)
             running = Text("\n".join(status_lines(status, states=(RunState.RUNNING, RunState.FAILED))))
             self._live.update(Group(Text(status_line(status)), bar, running), refresh=True)
+        return status
