@@ -91,7 +91,7 @@ def train(
     console = open_console(quiet=quiet)
     beginning = "Continuing" if (experiment.folder / "experiment.yaml").exists() else "Starting"
     models = join_names([*experiment.models])
-    console.print(f"{beginning} {experiment.folder}: {models} on {experiment.data.description}", soft_wrap=True)
+    console.print(f"{beginning} {experiment.folder}: {models} on {experiment.data.description} ...", soft_wrap=True)
     start_early(experiment)
     with _progress(quiet):
         from vit_vs_cnn.experiments.runner import run_experiment

@@ -166,7 +166,7 @@ def test_a_damaged_checkpoint_fails_its_run_only_and_executes_nothing(tmp_path, 
     before = checkpoint.read_bytes()
     write_text(tmp_path / "pair.yaml", json.dumps(pair))
     assert main(["train", "--config", str(tmp_path / "pair.yaml")]) == 1
-    printed = capsys.readouterr().err.splitlines()
+    _, *printed = capsys.readouterr().err.splitlines()
     assert printed[0].startswith("failed: vit-n120-s0: damaged file: checkpoint")
     assert why in printed[0] and "move it away to start this run again" in printed[0]
     assert (resnet / "result.json").exists()
