@@ -196,6 +196,16 @@ def test_networks_without_attention_weights_default_to_integrated_gradients(tmp_
     assert method == "integrated_gradients"
 
 
+def test_validation_images_are_those_of_the_first_network_for_all(tmp_path):
+    protocol = {"train_sizes": [60, 120], "seeds": [3], "budget": {"steps": 1}, "batch_size": 14}
+    protocol["scored_on"] = "validation"
+    tiny = tiny_experiment(tmp_path, protocol=protocol)
+    run_quietly(tiny)
+    first, other = (TrainedNetwork.open(_run_folder(tiny.folder, name)) for name in ("vit-n120-s3", "resnet-n60-s3"))
+    shown_ids = [images.data.sample_ids for images in select_images([first, other], count=9)]
+    assert shown_ids[0] == shown_ids[1] != select_images([other], count=9)[0].data.sample_ids
+
+
 def test_images_are_sent_to_the_device_of_the_network_and_sampled_by_the_seed_alone(experiment, tmp_path):
     network = nn.Sequential(nn.Conv2d(3, 5, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten())
     meta = inspected_run(network.to("meta"), "resnet", tmp_path)

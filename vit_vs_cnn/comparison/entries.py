@@ -251,7 +251,7 @@ class _TestImages:
         key = hash_settings({"data": data, "fingerprint": run.fingerprint})
         if key not in self._pools:
             self._pools[key] = trained.pool(self._root)
-        return self._pools[key].at(run.view)
+        return self._pools[key].at_resolution(run.resolution)
 
     def log(self, trained: TrainedNetwork) -> TestSetLog:
         return open_test_set_log(trained, self.pool(trained))

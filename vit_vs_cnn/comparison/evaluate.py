@@ -80,9 +80,7 @@ class Evaluation(CommandResult):
 
     def to_dict(self) -> dict[str, Any]:
         values = {name: value for name, value in vars(self).items() if name not in ("confusion", "predictions")}
-        values |= {
-            name: value and dataclasses.asdict(value) for name in ("accuracy", "top5") for value in [values[name]]
-        }
+        values |= {name: values[name] and dataclasses.asdict(values[name]) for name in ("accuracy", "top5")}
         calibration = self.predictions.calibration.to_dict()
         return {**values, **calibration, "classes": self.rows(), "written": [*map(str, self.written)]}
 

@@ -59,6 +59,11 @@ class Data:
         return self.source if isinstance(self.source, str) else "own"
 
     @property
+    def file_options(self) -> FolderOptions | TableOptions | None:
+        """Options of the image files; None for other sources."""
+        return {"folder": self.folder, "table": self.table}.get(self.kind)
+
+    @property
     def description(self) -> str:
         """Source and place of the images, for a reader."""
         if self.kind == "given":

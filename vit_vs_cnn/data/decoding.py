@@ -26,8 +26,8 @@ from vit_vs_cnn.data.options import Decoding
 from vit_vs_cnn.errors import InputError, one_line
 from vit_vs_cnn.files import escape_name
 
-#: The readers that Pillow may use, besides that of pillow-heif. Others start programs (EPS) or are so rare that they
-#: are likely a mistake.
+#: The readers that Pillow may use, in addition to that of pillow-heif. Others start programs (EPS) or are so rare that
+#: they are likely a mistake.
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 #: Bytes 8 to 12 of HEIC and HEIF files.
 HEIC_BRANDS = (b"heic", b"heix", b"hevc", b"hevx", b"heim", b"heis", b"mif1", b"msf1")
@@ -52,7 +52,7 @@ class UnreadableImage(InputError):
 
 @functools.cache
 def list_formats() -> tuple[str, ...]:
-    """The formats that Pillow may read: ``FORMATS``, and HEIF if pillow-heif is installed, which is registered."""
+    """The formats that Pillow may read: ``FORMATS``, and HEIF if pillow-heif is installed, which this registers."""
     try:
         importlib.import_module("pillow_heif").register_heif_opener()
     except ImportError:
@@ -406,9 +406,10 @@ def find_input_files(paths: Iterable[str | os.PathLike[str]], class_names: Colle
 
 
 def _class_folder(file: Path, path: Path, class_names: Collection[str]) -> str:
-    """Name of the class folder of a file at or below ``path``: the outermost folder below with the name of a class.
+    """Name of the folder that gives the class of a file at or below ``path``; empty if there is none.
 
-    Otherwise the folder at ``path`` if it has one; otherwise the outermost folder below that is not a split, if any.
+    The first of: the outermost folder between ``path`` and the file that is named like a class; the folder ``path``
+    (of a file, its parent) if it is named like a class; the outermost folder between that is not named like a split.
     """
     below = file.relative_to(path).parts[:-1]
     absolute = Path(os.path.abspath(path))  # of a link: its own folder

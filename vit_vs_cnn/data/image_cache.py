@@ -37,7 +37,7 @@ from vit_vs_cnn.data.listing import (
     problems_error,
     summarize_problems,
 )
-from vit_vs_cnn.data.options import Decoding, FolderOptions, ImageView, TableOptions
+from vit_vs_cnn.data.options import Decoding, FolderOptions, InputResolution, TableOptions
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.files import atomic_write, file_state, write_text
 
@@ -119,19 +119,18 @@ class CachedImages:
         stored = None if self.stored is None else self.stored.split(name)
         return LabelledImages(images, labels, listing.class_names, listing.names[rows], groups=groups, stored=stored)
 
-    def resized(self, view: ImageView) -> "CachedImages":
-        """The same images in the view of a network; images that are not of files stay as they are.
+    def at_resolution(self, resolution: InputResolution) -> "CachedImages":
+        """The same images, decoded from their files at the resolution of a network.
 
         Raises:
             InputError: a file that could be decoded before, and cannot now.
         """
         root, options = self.root, self.options
-        if root is None or options is None:
-            return self
-        sized = replace(options, image_size=view.image_size)
+        assert root is not None and options is not None, "only files can be decoded again"
+        sized = replace(options, image_size=resolution.image_size)
 
         def read(listing: ImageListing) -> tuple[ImageListing, Pixels]:
-            decoding = Decoding(options.resize, view.interpolation, listing.gray_bits)
+            decoding = Decoding(options.resize, resolution.interpolation, listing.gray_bits)
             return _load_files(listing, root, sized, partial(_decode_again, listing, decoding), decoding)
 
         known = lambda: replace(self.listing, problems=[], dropped=(0, 0))  # noqa: E731
@@ -146,6 +145,8 @@ class CachedImages:
 
     def provenance(self) -> dict[str, Any]:
         """Source, number of images of each class in each split, and the files that are left out."""
+        if self.stored is not None:
+            return self.stored.provenance()
         listing = self.listing
         origin: dict[str, Any] = {"description": listing.description}
         if self.root is not None:

@@ -48,8 +48,8 @@ CLASS_PROBLEMS = frozenset(
     {"class with too few images", "class that is not in train/", "class name that is not UTF-8", "split without images"}
 )
 _SHOWN_PROBLEMS = 3
-#: Labels are measurements if they are at least so many numbers, with fewer images of each on average.
-MIN_MEASUREMENTS, MIN_IMAGES_OF_NUMBER = 10, 3
+#: Numeric labels are measurements if at least so many differ, and each has fewer images than this on average.
+MIN_DISTINCT_NUMBERS, MIN_IMAGES_PER_NUMBER = 10, 3
 
 
 class FileProblem(NamedTuple):
@@ -443,7 +443,7 @@ def _check_labels(path: Path, column: str, labels: Sequence[str]) -> None:
                 f"this is not supported: give each image one label, without {separator!r}"
             )
     count = len(classes)
-    if count >= MIN_MEASUREMENTS and len(labels) < MIN_IMAGES_OF_NUMBER * count and all(map(_is_number, classes)):
+    if count >= MIN_DISTINCT_NUMBERS and len(labels) < MIN_IMAGES_PER_NUMBER * count and all(map(_is_number, classes)):
         raise InputError(
             f"{path}: column {column!r} has {count:,} different numbers for {len(labels):,} images, and regression is "
             "not supported; replace numbers by a few classes such as low and high, or by names if these are classes"

@@ -172,7 +172,7 @@ class Decoding:
 
 
 @dataclass(frozen=True)
-class ImageView:
+class InputResolution:
     """Size and interpolation at which a network gets the images of files.
 
     Args:

@@ -228,7 +228,7 @@ def assign_folds(
 
 
 def merge_copies(groups: Sequence[str], hashes: Sequence[bytes | None]) -> list[str]:
-    """Group of each image after groups with a common image are merged. They get the first name in order of the text.
+    """Group of each image after groups with a common image are merged, under the alphabetically first name.
 
     Arguments:
         hashes: hash of the pixels of each image; None for an image without copies.

@@ -142,7 +142,7 @@ def _check_all(runs: list[Run], pool: ExperimentData) -> None:
     for run in runs:
         if run.is_finished:
             continue
-        images = pool.at(run.view).draw(run.train_size, run.seed)
+        images = pool.at_resolution(run.resolution).draw(run.train_size, run.seed)
         check_validation_batches(run, images)
         if run.recipe.weights is not None:
             check_start_overlap(run, images, pool)

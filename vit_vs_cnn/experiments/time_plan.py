@@ -184,18 +184,16 @@ def choose_grid(grids: Sequence[GridPlan], minutes: float) -> GridPlan:
     least = min(grids, key=lambda grid: grid.seconds)
     raise InputError(
         f"minutes {minutes:g}: the smallest plan ({least.text}) takes about {math.ceil(least.seconds / 6) / 10:g}; "
-        f"{_too_few_minutes(grids)}. Smaller images (image_size of the data) or smaller models need less"
+        f"use {_needed_minutes(grids)}. Smaller images (image_size of the data) and smaller models take less"
     )
 
 
-def _too_few_minutes(grids: Sequence[GridPlan]) -> str:
-    """Text with the minutes for the smallest plan, and for a conclusion if that takes longer."""
+def _needed_minutes(grids: Sequence[GridPlan]) -> str:
+    """Option with the minutes for the smallest plan, and for a conclusion if that takes longer."""
     least = min(grids, key=lambda grid: grid.seconds)
-    conclusive = [grid for grid in grids if grid.allows_conclusion]
-    text = f"they need {_minutes_option(least)}"
-    if least in conclusive or not conclusive:
-        return text
-    return f"{text}, and {_minutes_option(min(conclusive, key=lambda grid: grid.seconds))} for a conclusion"
+    conclusive = min((grid for grid in grids if grid.allows_conclusion), key=lambda grid: grid.seconds, default=least)
+    text = _minutes_option(least)
+    return text if conclusive is least else f"{text}, or {_minutes_option(conclusive)} for a conclusion"
 
 
 def best_grid(grids: Sequence[GridPlan], minutes: float) -> GridPlan | None:
@@ -264,7 +262,7 @@ def plan_for_time(
     costs = GridTimeModel(experiment, pool, _time_steps(experiment, pool, console))
     candidates = candidate_grids(costs, fixed)
     if best_grid(candidates, minutes) is None and (probes := _probes_only(experiment)) is not None:
-        console.print(f"Models from scratch are left out: {_too_few_minutes(candidates)}", soft_wrap=True)
+        console.print(f"Models from scratch are left out: that needs {_needed_minutes(candidates)}", soft_wrap=True)
         experiment, costs = probes, costs.with_runs_of(probes)
         candidates = candidate_grids(costs, fixed)
     chosen = base = choose_grid(candidates, minutes)
@@ -309,12 +307,12 @@ def _with_more_runs(experiment: Experiment, finetuned: Experiment, fixed: Collec
 
 
 def _probes_only(experiment: Experiment) -> Experiment | None:
-    """The experiment without the models that are trained; None if fewer than two linear probes are left, or all are."""
-    trained = [name for name, model in experiment.models.items() if not model.finetune.head]
-    if not trained or len(experiment.models) - len(trained) < 2:
+    """The experiment without the models that are trained; None if there are none, or no linear probes are compared."""
+    probes = {name: model for name, model in experiment.models.items() if model.finetune.head}
+    trained, pairs = experiment.models.keys() - probes.keys(), experiment.protocol.pairs
+    if not trained or len(probes) < 2 or (pairs and not any({*pair} <= probes.keys() for pair in pairs)):
         return None
-    models = {name: model for name, model in experiment.models.items() if name not in trained}
-    return replace(experiment, models=models, protocol=experiment.protocol.drop_models(trained))
+    return replace(experiment, models=probes, protocol=experiment.protocol.drop_models(trained))
 
 
 def _finetuned_too(experiment: Experiment) -> Experiment:
@@ -433,7 +431,8 @@ def _continue_plan(
     if any(name.endswith(_FINETUNED) for name in started.models.keys() - experiment.models.keys()):
         experiment = _finetuned_too(experiment)
     probes = _probes_only(experiment)
-    is_probes_only = probes is not None and probes.models.keys() == started.models.keys()
+    if probes is not None and probes.models.keys() != started.models.keys():
+        probes = None
     experiment = _with_searched_recipes(experiment, started, fixed)
     minutes, before = experiment.minutes or 0.0, started.minutes or 0.0
     protocol = replace(experiment.protocol, **{name: getattr(started.protocol, name) for name in free_settings(fixed)})
@@ -448,7 +447,7 @@ def _continue_plan(
         candidates = [
             plan
             for plan in candidate_grids(costs, fixed)
-            if plan.is_larger_than(old) or (is_probes_only and plan.has_grid_of(old))
+            if plan.is_larger_than(old) or (probes is not None and plan.has_grid_of(old))
         ]
         if (chosen := best_grid(candidates, minutes)) is not None:
             console.print(f"New plan: {chosen.text}. {chosen.runs_text}, finished ones included", soft_wrap=True)
@@ -456,7 +455,7 @@ def _continue_plan(
                 console.print(line, soft_wrap=True)
             return _with_grid(same, chosen, fixed)
         console.print(f"{minutes:g} minutes allow no larger plan")
-    if is_probes_only and probes is not None:
+    if probes is not None:  # the models from scratch stay left out
         protocol = replace(protocol, pairs=probes.protocol.pairs)
         same = replace(same, models=probes.models, protocol=protocol)
     sizes = ", ".join(size if isinstance(size, str) else f"{size:,}" for size in protocol.train_sizes)

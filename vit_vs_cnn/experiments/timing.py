@@ -59,7 +59,7 @@ def seconds_per_step(experiment: Experiment, model: str, pool: ExperimentData) -
     size = min(pool.largest, max(1000, 2 * experiment.protocol.batch_size))
     weights, recipe = weights_identities(experiment), experiment.recipe(model, size)
     run = Run(experiment, model, size, experiment.protocol.budget.largest, 0, "timed", weights=weights)
-    images = pool.at(run.view).draw(size, 0)
+    images = pool.at_resolution(run.resolution).draw(size, 0)
     network = prepare_network(run, images).network
     is_channels_last = uses_channels_last(experiment, network)
     if is_channels_last:

@@ -18,7 +18,7 @@ from vit_vs_cnn.data.cifar import CifarSource
 from vit_vs_cnn.data.datasets import open_dataset
 from vit_vs_cnn.data.image_cache import CachedImages, default_cache_folder, find_images, open_folder, open_table
 from vit_vs_cnn.data.images import LabelledImages, Source, concatenate, fingerprint_with_groups
-from vit_vs_cnn.data.options import ImageView
+from vit_vs_cnn.data.options import InputResolution
 from vit_vs_cnn.data.subsets import hold_out_groups, nested_order, split_validation, subset_hash
 from vit_vs_cnn.data.synthetic.source import SyntheticSource
 from vit_vs_cnn.errors import InputError
@@ -127,7 +127,7 @@ class ExperimentData:
         rotates: whether seeds are tested on different folds. Otherwise, and if validation images are scored, the first
             fold is the test set of all seeds.
         trust, fingerprint: as in ``open_source``.
-        base: the same images at their stored size, of which ``source`` is a view.
+        base: the same images at the ``image_size`` of the experiment, which ``source`` has at another resolution.
     """
 
     def __init__(
@@ -147,7 +147,7 @@ class ExperimentData:
         self.source = source or open_source(data, trust=trust, fingerprint=fingerprint)
         self._tests: dict[int | None, LabelledImages] = {}
         self._base = base
-        self._views: dict[ImageView, ExperimentData] = {}
+        self._by_resolution: dict[InputResolution, ExperimentData] = {}
 
     @classmethod
     def from_experiment(cls, experiment: Experiment, *, fingerprint: str | None = None) -> "ExperimentData":
@@ -161,20 +161,20 @@ class ExperimentData:
             fingerprint=fingerprint,
         )
 
-    def at(self, view: ImageView | None) -> "ExperimentData":
-        """The same images as a network gets them: files are decoded at its own size, others stay as they are.
+    def at_resolution(self, resolution: InputResolution | None) -> "ExperimentData":
+        """The same images at the resolution of a network. Only files are decoded again; others stay as they are.
 
         Subsets, folds, hashes and fingerprints are computed at the ``image_size`` of the experiment. None stands for
         that size.
         """
         base = self._base or self
-        if view is None or not isinstance(base.source, CachedImages) or base.source.root is None:
+        if resolution is None or not isinstance(base.source, CachedImages) or base.source.root is None:
             return base
-        if view not in base._views:
-            source = base.source.resized(view)
-            of_view = ExperimentData(self.data, self.scored_on, rotates=self.rotates, base=base, source=source)
-            base._views[view] = of_view
-        return base._views[view]
+        if resolution not in base._by_resolution:
+            source = base.source.at_resolution(resolution)
+            decoded = ExperimentData(self.data, self.scored_on, rotates=self.rotates, base=base, source=source)
+            base._by_resolution[resolution] = decoded
+        return base._by_resolution[resolution]
 
     @cached_property
     def _training(self) -> LabelledImages:

@@ -368,19 +368,18 @@ def select_images(
     """
     numbers = [int(word) for word in words if word.isdecimal()]
     if words and not numbers:
-        return [InspectedImages(*_read_images(words, trained, count, seed)) for trained in networks]
+        parts = {(one.image_shape, one.decoding): one for one in networks}
+        read = {key: InspectedImages(*_read_images(words, trained, count, seed)) for key, trained in parts.items()}
+        return [read[trained.image_shape, trained.decoding] for trained in networks]
     if len(numbers) < len(words):
         raise InputError("images: name either files or numbers of test images")
-    images = []
-    for trained in networks:
-        data, source = _scored_images(trained, root, networks)
-        chosen, how = _sample(len(data), count, seed), f"chosen from {source} by seed {seed}"
-        if numbers:
-            if (highest := max(numbers)) >= len(data):
-                raise InputError(f"images: {highest} is not a number of {source}; allowed: 0 to {len(data) - 1}")
-            chosen, how = torch.tensor(numbers), f"chosen by number from {source}"
-        images.append(InspectedImages(data.subset(chosen), how))
-    return images
+    data, source = _scored_images(networks, root)
+    chosen, how = _sample(len(data[0]), count, seed), f"chosen from {source} by seed {seed}"
+    if numbers:
+        if (highest := max(numbers)) >= len(data[0]):
+            raise InputError(f"images: {highest} is not a number of {source}; allowed: 0 to {len(data[0]) - 1}")
+        chosen, how = torch.tensor(numbers), f"chosen by number from {source}"
+    return [InspectedImages(images.subset(chosen), how) for images in data]
 
 
 def _sample(total: int, count: int, seed: int) -> Int64[Tensor, "chosen"]:
@@ -400,22 +399,30 @@ def _of_experiment(folder: Path, trust: bool) -> list[TrainedNetwork]:
     return [kinds[kind] for kind in (True, False) if kind in kinds]
 
 
-def _scored_images(
-    trained: TrainedNetwork, root: Path | None, others: Sequence[TrainedNetwork]
-) -> tuple[LabelledImages, str]:
-    """The test images, or the validation images of an experiment whose test set is unused."""
-    pool, run = trained.pool(root), trained.run
-    for other in others:
-        if other.run.fingerprint == run.fingerprint and pool.fold(other.run.seed) != pool.fold(run.seed):
+def _scored_images(networks: Sequence[TrainedNetwork], root: Path | None) -> tuple[list[LabelledImages], str]:
+    """The test images of the first network, or its validation images if the test set of its experiment is unused.
+
+    Returns:
+        the images at the resolution of each network, and their source in words.
+    """
+    first = networks[0]
+    pool, run = first.pool(root), first.run
+    images = list[LabelledImages]()
+    for trained in networks:
+        if trained.run.fingerprint == run.fingerprint and pool.fold(trained.run.seed) != pool.fold(run.seed):
             raise InputError(
-                f"{trained.name} and {other.name} are tested on different folds of the images; take networks of the "
+                f"{first.name} and {trained.name} are tested on different folds of the images; take networks of the "
                 "same seed, or name images (--images)"
             )
-    if run.experiment.protocol.scored_on == "test":
-        test = pool.test(run.seed)
-        return test, f"the {len(test):,} test images"
-    validation = pool.draw(run.train_size, run.seed).validation
-    return validation, f"the {len(validation):,} validation images"
+        data = pool.at_resolution(trained.resolution)
+        is_test = run.experiment.protocol.scored_on == "test"
+        images.append(data.test(run.seed) if is_test else data.draw(run.train_size, run.seed).validation)
+        if images[-1].image_shape != trained.image_shape:
+            raise InputError(
+                f"{trained.name} takes images of shape {trained.image_shape}, and those of {first.name} have "
+                f"{images[-1].image_shape}; name images (--images)"
+            )
+    return images, f"the {len(images[0]):,} {'test' if is_test else 'validation'} images"
 
 
 def _read_images(words: Sequence[str], trained: TrainedNetwork, count: int, seed: int) -> tuple[LabelledImages, str]:
@@ -448,5 +455,5 @@ def _read_images(words: Sequence[str], trained: TrainedNetwork, count: int, seed
     class_indices = {name: number for number, name in enumerate(trained.class_names)}
     labels = [class_indices.get(image.class_name, UNKNOWN) for image in images]
     names = [os.path.basename(image.name) for image in images]
-    stored = reduce(concatenate, trained.identify(images))
+    stored = None if trained.resolution is None else reduce(concatenate, trained.identify(images))
     return LabelledImages(pixels, torch.tensor(labels), trained.class_names, names, stored=stored), source

@@ -18,7 +18,7 @@ from vit_vs_cnn.attention.positions import SinusoidalPosition
 from vit_vs_cnn.bounds import as_rows_and_cols
 from vit_vs_cnn.config.experiment import Experiment
 from vit_vs_cnn.config.schema import Weights
-from vit_vs_cnn.data.options import ImageView
+from vit_vs_cnn.data.options import InputResolution
 from vit_vs_cnn.errors import InputError, one_line
 from vit_vs_cnn.files import file_state, read_mapping
 from vit_vs_cnn.models.features import find_classifier
@@ -30,7 +30,7 @@ from vit_vs_cnn.networks.build import convert_for_timm, load_weights, read_weigh
 from vit_vs_cnn.networks.evaluation import hash_tensors
 from vit_vs_cnn.networks.trained_network import TrainedNetwork
 from vit_vs_cnn.networks.training_hashes import UNKNOWN_TRAINING_IMAGES, TrainingImageHashes
-from vit_vs_cnn.runs.run import VIEW_KEY
+from vit_vs_cnn.runs.run import RESOLUTION_KEY
 
 #: Largest input size of a pretrained network whose config names none.
 MAX_INPUT_SIZE = 224
@@ -85,14 +85,14 @@ class PretrainedWeights:
         rows, cols = (min(side, MAX_INPUT_SIZE) for side in self.image_size)
         return rows, cols
 
-    def view(self, architecture: Mapping[str, Any]) -> ImageView | None:
-        """The view in which a network gets files, so that it crops to its input size without enlarging them first."""
+    def resolution(self, architecture: Mapping[str, Any]) -> InputResolution | None:
+        """The resolution at which files are decoded for a network, before it crops their centre to its input size."""
         options = architecture.get("options", {})
         if (size := self.input_size(options)) is None:
             return None
         crop_pct = options.get("crop_pct", self.crop_pct)
         rows, cols = (math.floor(side / crop_pct) for side in size)
-        return ImageView((rows, cols), options.get("interpolation", self.interpolation))
+        return InputResolution((rows, cols), options.get("interpolation", self.interpolation))
 
     def adapt_architecture(self, architecture: Mapping[str, Any], image_size: tuple[int, int]) -> dict[str, Any]:
         """Settings of a network for images of a size, which it resizes if its input has another size."""
@@ -110,21 +110,19 @@ class PretrainedWeights:
 
 
 def weights_identities(experiment: Experiment) -> dict[str, dict[str, Any]]:
-    """Identities of the pretrained weights, by model. For image files they have the view that the network gets.
+    """Identities of the pretrained weights, by model, with the resolution at which image files are decoded for each.
 
     Raises:
         InputError: weights that cannot be read or downloaded.
     """
     pretrained = {name: read_pretrained(experiment, name) for name in experiment.models}
     identities = {name: weights.identity for name, weights in pretrained.items() if weights is not None}
-    data, kind = experiment.data, experiment.data.kind
-    if kind in ("folder", "table"):
-        size = (data.folder if kind == "folder" else data.table).image_size
-        stored = None if size is None else ImageView(as_rows_and_cols("image_size", size))
+    if (options := experiment.data.file_options) is not None:
+        stored = InputResolution(as_rows_and_cols("image_size", options.image_size))
         for name, weights in pretrained.items():
-            view = weights and weights.view(experiment.models[name].architecture)
-            if view not in (None, stored):
-                identities[name] = identities[name] | {VIEW_KEY: asdict(view)}
+            resolution = weights and weights.resolution(experiment.models[name].architecture)
+            if resolution not in (None, stored):
+                identities[name] = identities[name] | {RESOLUTION_KEY: asdict(resolution)}
     return identities
 
 

@@ -26,7 +26,7 @@ from vit_vs_cnn.data.decoding import (
 )
 from vit_vs_cnn.data.image_cache import find_images
 from vit_vs_cnn.data.images import UNKNOWN, LabelledImages
-from vit_vs_cnn.data.options import Decoding, Resize
+from vit_vs_cnn.data.options import Decoding, InputResolution
 from vit_vs_cnn.errors import InputError, MissingImages
 from vit_vs_cnn.files import CommandResult
 from vit_vs_cnn.images.experiment_data import ExperimentData
@@ -214,6 +214,11 @@ class TrainedNetwork:
         return self.origin
 
     @property
+    def resolution(self) -> InputResolution | None:
+        """The resolution at which files are decoded for it, if it is not the ``image_size`` of its experiment."""
+        return None if self.origin is None else self.origin.resolution
+
+    @property
     def folder(self) -> Path:
         """Folder for output on this network: that of its run, or that of a file elsewhere."""
         folder = self.path.parent
@@ -278,10 +283,10 @@ class TrainedNetwork:
     def identify(self, images: Iterable[InputImage]) -> Iterator[LabelledImages]:
         """Readable images in batches, at the size at which the training and test images of its run were hashed."""
         shape, decoding = self.image_shape, self.decoding
-        if self.origin is not None and self.origin.view is not None:
-            data = self.origin.experiment.data
-            size = (data.table if data.kind == "table" else data.folder).image_size
-            shape, decoding = (3, *as_rows_and_cols("image_size", size)), replace(decoding, interpolation="bicubic")
+        options = None if self.resolution is None else self.run.experiment.data.file_options
+        if options is not None:
+            shape = (3, *as_rows_and_cols("image_size", options.image_size))
+            decoding = replace(decoding, interpolation="bicubic")
         for batch in decode_batches(images, shape, decoding):
             pixels = torch.stack([content for _, content in batch if isinstance(content, Tensor)])
             yield LabelledImages(pixels, torch.full((len(pixels),), UNKNOWN), self.class_names)
@@ -319,7 +324,7 @@ class TrainedNetwork:
             raise InputError(f"{self.path}: its images: {problem}; {hint}") from error
         if fingerprint != run.fingerprint:
             raise InputError(f"{data.description}: these are not the images that {self.path} was trained and tested on")
-        return pool.at(run.view)
+        return pool.at_resolution(run.resolution)
 
     @classmethod
     def open(
@@ -397,18 +402,14 @@ class TrainedNetwork:
         if "origin" not in metadata:
             raise InputError(f"{location} does not name its run")
         run = run_from_dict(metadata["origin"], location=location, trusted=trust is True)
-        data = run.experiment.data
-        resize: dict[str, Resize] = {"folder": data.folder.resize, "table": data.table.resize}
+        options = run.experiment.data.file_options or run.experiment.data.own
+        interpolation = "bicubic" if run.resolution is None else run.resolution.interpolation
         return cls(
             name=run.name if checkpoint.name == "last.ckpt" else f"{run.name} ({checkpoint.stem})",
             path=checkpoint,
             network=network,
             about=about,
-            decoding=Decoding(
-                resize.get(data.kind, data.own.resize),
-                "bicubic" if run.view is None else run.view.interpolation,
-                about.gray_bits,
-            ),
+            decoding=Decoding(options.resize, interpolation, about.gray_bits),
             origin=run,
             training_hashes=read_training_hashes(metadata),
         )

@@ -11,15 +11,15 @@ import yaml
 
 from vit_vs_cnn.config.experiment import Budget, Experiment, ModelConfig, experiment_from_dict, read_config
 from vit_vs_cnn.config.identity import hash_settings, run_identity
-from vit_vs_cnn.data.options import ImageView
+from vit_vs_cnn.data.options import InputResolution
 from vit_vs_cnn.errors import DamagedFile, InputError, one_line
 from vit_vs_cnn.files import remove_partials, write_text
 from vit_vs_cnn.runs.result import RunResult, ScoredOn, read_result
 from vit_vs_cnn.strict_yaml import check_plain
 from vit_vs_cnn.typed_values import build, check
 
-#: Key of the view of the images in the identity of pretrained weights.
-VIEW_KEY = "view"
+#: Key of the resolution of image files in the identity of pretrained weights.
+RESOLUTION_KEY = "resolution"
 
 
 @dataclass(frozen=True)
@@ -79,15 +79,15 @@ class Run:
         return None if start is None else replace(self, model=start)
 
     @cached_property
-    def view(self) -> ImageView | None:
-        """The view in which its network gets the images of files; None for the stored size.
+    def resolution(self) -> InputResolution | None:
+        """The resolution at which files are decoded for its network; None for the ``image_size`` of the experiment.
 
         A run that starts from another run gets the images of that one.
         """
         if self.start is not None:
-            return self.start.view
-        values = self.weights.get(self.model, {}).get(VIEW_KEY)
-        return None if values is None else build(ImageView, values, location=f"{self.name}: {VIEW_KEY}")
+            return self.start.resolution
+        values = self.weights.get(self.model, {}).get(RESOLUTION_KEY)
+        return None if values is None else build(InputResolution, values, location=f"{self.name}: {RESOLUTION_KEY}")
 
     @property
     def scored_on(self) -> ScoredOn:

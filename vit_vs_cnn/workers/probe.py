@@ -76,7 +76,7 @@ def fit_head(prepared: PreparedRun, console: Console) -> FittedNetwork:
         "weights": hash_tensors(trunk),
         "architecture": prepared.architecture,
         "normalization": [list(mean), list(std)],
-        "view": None if run.view is None else asdict(run.view),
+        "resolution": None if run.resolution is None else asdict(run.resolution),
         "precision": precision,
     }
     folder = output_folder(run.experiment.folder) / FEATURE_FOLDER / hash_settings(key)

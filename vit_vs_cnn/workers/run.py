@@ -111,9 +111,10 @@ def run_one(run: Run, data: ExperimentData, *, console: Console, request: WorkRe
     """
     quiet_lightning()
     run.checkpoint.parent.mkdir(parents=True, exist_ok=True)
+    data = data.at_resolution(run.resolution)
     if is_helper_process():  # the first process holds the lock, and writes everything
         with open_services(run) as services:
-            fit(prepare(run, data.at(run.view)), services, console)
+            fit(prepare(run, data), services, console)
         return RunState.RUNNING
     try:
         lock = FileLock(run.lock).acquire(timeout=0)
@@ -126,7 +127,6 @@ def run_one(run: Run, data: ExperimentData, *, console: Console, request: WorkRe
             began = datetime.now(UTC).isoformat(timespec="seconds")
             request.count_attempt(run)
             run.begin()
-            data = data.at(run.view)
             prepared = prepare(run, data)
             with open_services(run) as services:
                 for service in services:

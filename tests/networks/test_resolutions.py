@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 from tests.experiments.tiny import run_quietly, tiny_config
 from vit_vs_cnn import compare, inspect, load, report
 from vit_vs_cnn.config.experiment import experiment_from_dict
-from vit_vs_cnn.data.options import ImageView
+from vit_vs_cnn.data.options import InputResolution
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.images.experiment_data import ExperimentData
 from vit_vs_cnn.networks.evaluation import Predictions
@@ -38,7 +38,7 @@ def _weights(folder, name, **config):
 @pytest.fixture(scope="module")
 def photographs(tmp_path_factory):
     """Photographs of three classes, of many sizes and shapes, which differ by their colors and stripes."""
-    root, rng = tmp_path_factory.mktemp("views") / "photos", np.random.default_rng(5)
+    root, rng = tmp_path_factory.mktemp("resolutions") / "photos", np.random.default_rng(5)
     for number, name in enumerate(("cat", "dog", "eel")):
         (root / name).mkdir(parents=True)
         for index in range(OF_EACH):
@@ -53,7 +53,7 @@ def photographs(tmp_path_factory):
 @pytest.fixture(scope="module")
 def experiment(photographs, tmp_path_factory):
     folder = tmp_path_factory.mktemp("experiment")
-    values = tiny_config(folder, name="views")
+    values = tiny_config(folder, name="resolutions")
     values["data"] |= {
         "source": "folder",
         "root": str(photographs),
@@ -78,23 +78,28 @@ def experiment(photographs, tmp_path_factory):
 def test_each_model_gets_files_at_its_own_size_and_the_same_images(experiment):
     pool = ExperimentData.from_experiment(experiment)
     runs = {run.model: run for run in grid(experiment, pool, world_size=1) if run.seed == 0}
-    views = {name: run.view for name, run in runs.items()}
-    assert views == {"resnet": None, "cnn": ImageView((32, 32), "bilinear"), "vit": ImageView((48, 48))}
-    drawn = {name: pool.at(view).draw(20, 0) for name, view in views.items()}
+    resolutions = {name: run.resolution for name, run in runs.items()}
+    assert resolutions == {
+        "resnet": None,
+        "cnn": InputResolution((32, 32), "bilinear"),
+        "vit": InputResolution((48, 48)),
+    }
+    drawn = {name: pool.at_resolution(one).draw(20, 0) for name, one in resolutions.items()}
     shapes = {name: images.training.image_shape for name, images in drawn.items()}
     assert shapes == {"resnet": (3, 16, 16), "cnn": (3, 32, 32), "vit": (3, 48, 48)}
     assert len({images.subset_hash for images in drawn.values()}) == 1
-    for view in views.values():
-        same = pool.at(view)
+    for resolution in resolutions.values():
+        same = pool.at_resolution(resolution)
+        assert same.source.provenance() == pool.source.provenance()
         assert (same.fingerprint, same.test_set(1)) == (pool.fingerprint, pool.test_set(1))
         assert same.test_hashes(0).tolist() == pool.test_hashes(0).tolist()
-        assert same.at(None) is pool
+        assert same.at_resolution(None) is pool
     assert len({run.folder for run in runs.values()}) == 3
 
 
 def test_pixels_are_those_of_the_file_and_not_of_an_enlarged_thumbnail(experiment, photographs):
     pool = ExperimentData.from_experiment(experiment)
-    test = pool.at(ImageView((32, 32), "bilinear")).test(0)
+    test = pool.at_resolution(InputResolution((32, 32), "bilinear")).test(0)
     for pixels, name in zip(test.images, test.sample_ids, strict=True):
         image = Image.open(photographs / name)
         side = min(image.size)
@@ -110,7 +115,7 @@ def test_what_a_network_gets_is_part_of_the_identity_of_its_run(experiment):
     values["models"]["cnn"]["options"] = {"crop_pct": 0.6}
     (changed,) = [run for run in grid(experiment_from_dict(values), pool, world_size=1) if run.name == "cnn-n20-s0"]
     (before,) = [run for run in grid(experiment, pool, world_size=1) if run.name == "cnn-n20-s0"]
-    assert (changed.view, changed.folder == before.folder) == (ImageView((40, 40), "bilinear"), False)
+    assert (changed.resolution, changed.folder == before.folder) == (InputResolution((40, 40), "bilinear"), False)
 
 
 @pytest.mark.parametrize("model", ["resnet", "cnn", "vit"])
@@ -144,16 +149,17 @@ def test_networks_of_different_sizes_are_compared_and_inspected_together(experim
 
 def test_weights_of_more_than_224_pixels_run_at_224_unless_a_size_is_named():
     weights = PretrainedWeights("it", "here", {}, (518, 518), crop_pct=0.875)
-    assert weights.view({}) == ImageView((256, 256)) and weights.input_size({}) == (MAX_INPUT_SIZE,) * 2
-    assert weights.view({"options": {"input_size": 392, "crop_pct": 1.0}}) == ImageView((392, 392))
-    assert weights.view({"options": {"input_size": "data"}}) is None
-    assert PretrainedWeights("it", "here", {}).view({}) is None
+    assert weights.resolution({}) == InputResolution((256, 256)) and weights.input_size({}) == (MAX_INPUT_SIZE,) * 2
+    assert weights.resolution({"options": {"input_size": 392, "crop_pct": 1.0}}) == InputResolution((392, 392))
+    assert weights.resolution({"options": {"input_size": "data"}}) is None
+    assert PretrainedWeights("it", "here", {}).resolution({}) is None
 
 
 def test_padding_grows_with_the_size_of_the_images(experiment):
     pool = ExperimentData.from_experiment(experiment)
     run = next(run for run in grid(experiment, pool, world_size=1) if run.model == "vit")
-    padding = [scaled_augmentation(run, pool.at(view).draw(20, 0).training).crop_padding for view in (None, run.view)]
+    drawn = [pool.at_resolution(resolution).draw(20, 0) for resolution in (None, run.resolution)]
+    padding = [scaled_augmentation(run, images.training).crop_padding for images in drawn]
     assert padding == [2, 6]
 
 
@@ -164,15 +170,15 @@ def test_a_file_that_cannot_be_decoded_any_more_is_named(experiment, photographs
     try:
         path.write_bytes(content[:300])
         with pytest.raises(InputError, match=f"{path.name}: damaged .*they were readable when"):
-            _ = pool.at(ImageView((21, 21))).images
+            _ = pool.at_resolution(InputResolution((21, 21))).images
     finally:
         path.write_bytes(content)
 
 
 @pytest.mark.parametrize("size", [(0, 8), (8, 3000)])
-def test_a_view_of_an_impossible_size_is_refused(size):
+def test_a_resolution_of_an_impossible_size_is_refused(size):
     with pytest.raises(InputError, match="allowed: a whole number, from 1 to 2048"):
-        ImageView(size)
+        InputResolution(size)
 
 
 def test_the_answer_and_the_table_of_models_have_the_size_of_each_model(experiment):
