@@ -215,7 +215,9 @@ def test_progress_is_on_standard_error_and_can_be_turned_off(finished, capsys):
     words = ["train", "--config", str(finished / "tiny.yaml")]
     assert main(words) == 0
     loud = capsys.readouterr()
-    assert loud.err.startswith(f"Continuing {finished / 'runs' / 'tiny'}: resnet and vit on synthetic images")
+    assert loud.err.startswith(
+        f"Continuing the experiment in {finished / 'runs' / 'tiny'}: resnet and vit on synthetic images"
+    )
     assert "finished before" in loud.err
     assert main([*words, "--quiet", "--json"]) == 0
     silent = capsys.readouterr()

@@ -54,7 +54,9 @@ def test_a_folder_gets_a_report_and_a_repeated_command_keeps_its_plan(tmp_path, 
     captured = capsys.readouterr()
     assert "Few test images (weaker results): with 13 test images" in captured.err
     first, second, *_ = captured.err.splitlines()
-    assert first.startswith(f"Starting {tmp_path / 'runs' / 'decide'}: vit, resnet, vit_pretrained and cnn_pretrained")
+    assert first.startswith(
+        f"Starting the experiment in {tmp_path / 'runs' / 'decide'}: vit, resnet, vit_pretrained and cnn_pretrained"
+    )
     assert second.startswith("Pretrained models are missing, because their weights could not be loaded.")
     assert f"Found in {tmp_path / 'photos'}: 62 usable images of 2 classes" in captured.err
     assert "s for a step of 6 images" in captured.err

@@ -90,8 +90,8 @@ def train(
     _check_early(experiment)
     console = open_console(quiet=quiet)
     beginning = "Continuing" if (experiment.folder / "experiment.yaml").exists() else "Starting"
-    models = join_names([*experiment.models])
-    console.print(f"{beginning} {experiment.folder}: {models} on {experiment.data.description} ...", soft_wrap=True)
+    subject = f"{join_names([*experiment.models])} on {experiment.data.description}"
+    console.print(f"{beginning} the experiment in {experiment.folder}: {subject} ...", soft_wrap=True)
     start_early(experiment)
     with _progress(quiet):
         from vit_vs_cnn.experiments.runner import run_experiment
@@ -127,7 +127,10 @@ def _report_probes(experiment: Experiment, console: "Console") -> None:
     """Write the report when the linear probes are finished, and print its answer before other models are trained."""
     findings = report(experiment.folder, quiet=True)
     console.print(f"Answer so far, from the linear probes ({findings.page}):\n\n{findings.answer}\n", soft_wrap=True)
-    console.print("The other models are trained next. If you stop, finished runs stay in the report", soft_wrap=True)
+    console.print(
+        "The other models are trained next. If you stop, the report keeps the runs that are finished by then",
+        soft_wrap=True,
+    )
 
 
 @preserve_process_state()
@@ -459,8 +462,8 @@ def evaluate(
 ) -> "Evaluation":
     """Measure the accuracy and the calibration of a network on new labelled images.
 
-    Images that the network was trained on are counted. If test images of its experiment are among the images, the
-    evaluation is recorded in the test-set log.
+    The result reports how many of the images the network was trained on; they are evaluated, too. If test images of the
+    network's experiment are among the images, the evaluation is recorded in the test-set log.
 
     Arguments:
         checkpoint: a checkpoint, an exported .safetensors file, or the folder of a run or an experiment.

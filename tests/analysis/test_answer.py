@@ -335,7 +335,7 @@ def test_linear_probes_have_no_steps_and_unequal_compute_of_predictions_only():
     found = write_answer(analyze([*probes, *seeded({"other": {7: 0.5}}, start_kind="from scratch")]))
     assert found.heading.endswith("linear probe of in1k, 3 seeds")
     assert has(found.more_training, "no training steps", "Other models", "--name longer")
-    assert ["for a prediction" in text for text in found.warnings if "compute" in text] == [True]
+    assert ["For a prediction" in text for text in found.warnings if "compute" in text] == [True]
     assert found.rows[0][-1] == "significant"
     results = [*probes, *seeded({"other": {7: 0.5}})]
     several = [changed(r, budget=f"{n} steps", steps=n, run=f"{r.run}-{n}") for n in (10, 40) for r in results]

@@ -143,7 +143,7 @@ def test_unequal_compute_of_linear_probes_is_about_predictions_whatever_the_budg
     probes = [changed(r, **probe, macs=400_012 if r.model == "b" else r.cost.macs) for r in both()]
     for results in (probes, [changed(r, budget="1e+12 flops") for r in probes]):
         (found,) = [one for one in caveats(results) if one.kind is CaveatKind.UNEQUAL_COMPUTE]
-        assert "4 times the compute" in found.text and found.text.endswith("for a prediction.")
+        assert "4 times the compute" in found.text and found.text.startswith("For a prediction, ")
         assert found.severity is CaveatSeverity.WEAKENS
 
 

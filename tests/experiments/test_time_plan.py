@@ -340,7 +340,9 @@ def test_in_few_minutes_the_probes_alone_are_planned_until_more_minutes_are_give
     assert [*first.models] == ["vit_pretrained", "cnn_pretrained"]
     assert first.protocol.pairs == [["vit_pretrained", "cnn_pretrained"]]
     assert len(first.protocol.seeds) >= 3
-    assert re.search(r"Models from scratch are left out: that needs --minutes \d+, or --minutes \d+ for a concl", text)
+    assert re.search(
+        r"Models from scratch are left out: that needs --minutes \d+, or --minutes \d+ for the 3 seeds of a concl", text
+    )
     _write(first)
     again, text = _plan_output(monkeypatch, experiment_from_dict(_with_probes(tmp_path)), pool, step=1.3)
     assert (again, "Continuing with the earlier plan" in text) == (first, True)
@@ -363,7 +365,9 @@ def test_without_a_pair_of_probes_models_from_scratch_are_not_left_out(pool, mon
 
 
 def test_the_plan_of_models_from_scratch_alone_needs_the_minutes(pool, monkeypatch, tmp_path):
-    with refused("the smallest plan (1,300 images, 1 seed", "use --minutes", "for a conclusion. Smaller images"):
+    with refused(
+        "the smallest plan (1,300 images, 1 seed", "use --minutes", "for the 3 seeds of a conclusion. Smaller images"
+    ):
         _plan_output(monkeypatch, _experiment(tmp_path, minutes=0.1), pool, step=1.3)
 
 

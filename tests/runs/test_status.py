@@ -107,7 +107,7 @@ def test_running_runs_are_printed_when_no_run_has_ended_for_some_seconds(folder,
         monkeypatch.setattr(status, "MAX_SILENT_SECONDS", -1.0)
         view.refresh()
     _, line = output.getvalue().splitlines()
-    assert line.startswith("vit-n100-s0 image 11/23  (1 of 4 done, 1 running")
+    assert line.startswith("vit-n100-s0 features of image 11/23  (1 of 4 done, 1 running")
 
 
 def test_a_terminal_shows_running_and_failed_runs_during_the_block_only(folder):

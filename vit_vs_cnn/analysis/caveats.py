@@ -235,10 +235,10 @@ def _compute_caveats(
         larger, smaller, ratio = max(ratios, key=lambda triple: triple[2], default=(None, None, 0.0))
         if larger is None or smaller is None or ratio <= MAX_EQUAL_MACS_RATIO or (has_flops and not are_probes):
             continue
-        effect = "for a prediction" if are_probes else "so equal steps are not equal compute"
         costs = f"{format_millions(larger.macs)} vs {format_millions(smaller.macs)} multiply-accumulates an image"
-        names = f"{larger.display_name} uses {ratio:.2g} times the compute of {smaller.display_name}"
-        yield Caveat(CaveatKind.UNEQUAL_COMPUTE, f"{names} ({costs}), {effect}.", _WEAKENS)
+        text = f"{larger.display_name} uses {ratio:.2g} times the compute of {smaller.display_name} ({costs})"
+        text = f"For a prediction, {text}." if are_probes else f"{text}, so equal steps are not equal compute."
+        yield Caveat(CaveatKind.UNEQUAL_COMPUTE, text, _WEAKENS)
 
 
 def _seed_caveats(measured: Measurements) -> Iterator[Caveat]:

@@ -254,10 +254,10 @@ def _is_rotated(image: Image.Image) -> bool:
 def find_gray_bits(paths: Sequence[Path]) -> int:
     """Bits of the values in gray files of 16 bits: the smallest of 8, 10, 12, 14 and 16 that holds all values.
 
-    Microscopes and X-ray detectors store 12 bits in files of 16. With 65,535 as white, these are almost black. All
-    files have one number: with a number for each file, dark images would become as bright as others.
+    Microscopes and X-ray detectors store 12 bits in files of 16. With 65,535 as white, these are almost black. One
+    number is used for all files: with a number for each file, dark images would become as bright as others.
 
-    Files of 8 bits, and of 16 bits in color, do not count: Pillow keeps the upper 8 bits of each color.
+    Files of 8 bits are ignored, and files of 16 bits in color, of which Pillow keeps only the upper 8 bits.
     """
 
     def find_largest(path: Path) -> int:

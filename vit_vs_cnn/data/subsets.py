@@ -228,7 +228,7 @@ def assign_folds(
 
 
 def merge_copies(groups: Sequence[str], hashes: Sequence[bytes | None]) -> list[str]:
-    """Group of each image after groups with a common image are merged, under the alphabetically first name.
+    """Group of each image after groups with copies of one image are merged, under the alphabetically first name.
 
     Arguments:
         hashes: hash of the pixels of each image; None for an image without copies.

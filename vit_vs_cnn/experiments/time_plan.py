@@ -182,8 +182,9 @@ def choose_grid(grids: Sequence[GridPlan], minutes: float) -> GridPlan:
     if (chosen := best_grid(grids, minutes)) is not None:
         return chosen
     least = min(grids, key=lambda grid: grid.seconds)
+    needed = math.ceil(least.seconds / 6) / 10
     raise InputError(
-        f"minutes {minutes:g}: the smallest plan ({least.text}) takes about {math.ceil(least.seconds / 6) / 10:g}; "
+        f"minutes {minutes:g}: the smallest plan ({least.text}) takes about {needed:g} minutes; "
         f"use {_needed_minutes(grids)}. Smaller images (image_size of the data) and smaller models take less"
     )
 
@@ -192,8 +193,8 @@ def _needed_minutes(grids: Sequence[GridPlan]) -> str:
     """Option with the minutes for the smallest plan, and for a conclusion if that takes longer."""
     least = min(grids, key=lambda grid: grid.seconds)
     conclusive = min((grid for grid in grids if grid.allows_conclusion), key=lambda grid: grid.seconds, default=least)
-    text = _minutes_option(least)
-    return text if conclusive is least else f"{text}, or {_minutes_option(conclusive)} for a conclusion"
+    text, seeds = _minutes_option(least), f"the {MIN_SEEDS_FOR_CONCLUSION} seeds of a conclusion"
+    return text if conclusive is least else f"{text}, or {_minutes_option(conclusive)} for {seeds}"
 
 
 def best_grid(grids: Sequence[GridPlan], minutes: float) -> GridPlan | None:

@@ -162,10 +162,10 @@ class ExperimentData:
         )
 
     def at_resolution(self, resolution: InputResolution | None) -> "ExperimentData":
-        """The same images at the resolution of a network. Only files are decoded again; others stay as they are.
+        """The same images at the resolution of a network; None for the ``image_size`` of the experiment.
 
-        Subsets, folds, hashes and fingerprints are computed at the ``image_size`` of the experiment. None stands for
-        that size.
+        Only images that are files are decoded again; other images keep their size. Subsets, folds, hashes and
+        fingerprints are computed at ``image_size``.
         """
         base = self._base or self
         if resolution is None or not isinstance(base.source, CachedImages) or base.source.root is None:

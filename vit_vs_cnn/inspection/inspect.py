@@ -400,10 +400,10 @@ def _of_experiment(folder: Path, trust: bool) -> list[TrainedNetwork]:
 
 
 def _scored_images(networks: Sequence[TrainedNetwork], root: Path | None) -> tuple[list[LabelledImages], str]:
-    """The test images of the first network, or its validation images if the test set of its experiment is unused.
+    """The test images of the first network, or its validation images if its experiment is scored on these.
 
     Returns:
-        the images at the resolution of each network, and their source in words.
+        for each network the same images at its resolution, and their source in words.
     """
     first = networks[0]
     pool, run = first.pool(root), first.run

@@ -32,6 +32,7 @@ from vit_vs_cnn.runs.result import RunResult, RunState, read_result
 from vit_vs_cnn.runs.run import split_folder_name
 
 REFRESH_SECONDS = 2.0
+_UNIT_TEXTS = {"step": "step", "image": "features of image"}
 #: Without a terminal: longest time without a line.
 MAX_SILENT_SECONDS = 10.0
 ENDED_STATES = (RunState.FINISHED, RunState.FAILED)
@@ -196,8 +197,8 @@ def status_lines(status: ExperimentStatus, *, states: tuple[RunState, ...] = STA
 
 
 def describe_step(run: RunStatus) -> str:
-    """``step 133/150``; for a linear probe whose features are computed, ``image 133/150``."""
-    return "" if run.step is None else f"{run.unit} {run.step}/{run.steps or '?'}"
+    """``step 133/150``; for a linear probe whose features are computed, ``features of image 133/150``."""
+    return "" if run.step is None else f"{_UNIT_TEXTS[run.unit]} {run.step}/{run.steps or '?'}"
 
 
 def describe_run(run: RunStatus) -> str:
