@@ -6,6 +6,7 @@ Importing this module loads no large library. Each function imports what it need
 import dataclasses
 import os
 import shlex
+import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -85,6 +86,7 @@ def train(
         >>> sorted(findings.frame()["model"])
         ['resnet', 'vit']
     """
+    started = time.monotonic()
     overrides = _check_overrides(overrides)
     experiment = _with_images(load_experiment(config, overrides), data)
     _check_early(experiment)
@@ -114,7 +116,8 @@ def train(
             pool=pool,
             force=force,
             missing_weights=missing,
-            report_probes=None if experiment.minutes is None else partial(_report_probes, experiment, console),
+            deadline=None if experiment.minutes is None else started + 60 * experiment.minutes,
+            report_stage=None if experiment.minutes is None else partial(_report_stage, experiment, console),
         )
     except RunsFailed as error:
         if read_finished_results(experiment.folder, some=False):
@@ -123,14 +126,11 @@ def train(
     return report(experiment.folder, quiet=quiet) if results else None
 
 
-def _report_probes(experiment: Experiment, console: "Console") -> None:
-    """Write the report when the linear probes are finished, and print its answer before other models are trained."""
+def _report_stage(experiment: Experiment, console: "Console", next_stage: str) -> None:
+    """Write the report after some of the models, and print its answer before the next ones are trained."""
     findings = report(experiment.folder, quiet=True)
-    console.print(f"Answer so far, from the linear probes ({findings.page}):\n\n{findings.answer}\n", soft_wrap=True)
-    console.print(
-        "The other models are trained next. If you stop, the report keeps the runs that are finished by then",
-        soft_wrap=True,
-    )
+    console.print(f"Answer so far ({findings.page}):\n\n{findings.answer}\n", soft_wrap=True)
+    console.print(f"{next_stage}. If you stop, the report keeps the runs that are finished by then", soft_wrap=True)
 
 
 @preserve_process_state()

@@ -1,13 +1,17 @@
-"""Devices by name, and waiting for their work."""
+"""Devices by name, their free memory, and waiting for their work."""
 
 import platform
+from pathlib import Path
 
+import psutil
 import torch
 
 from vit_vs_cnn.errors import InputError
 
 #: Types of devices.
 DEVICES = ("cpu", "cuda", "mps", "xpu")
+#: Files of Linux with the memory limit of a container, and with the memory that it uses by kind.
+_CONTAINER_LIMIT, _CONTAINER_USE = Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.stat")
 
 
 def synchronize(device: torch.device | str) -> None:
@@ -43,3 +47,15 @@ def usable_device(name: str) -> str:
     except (RuntimeError, AssertionError) as error:
         raise InputError(f"device {name}: {str(error).splitlines()[0]}") from error
     return name
+
+
+def free_memory(device: str) -> int:
+    """Bytes that are free on a GPU, or on the CPU, where a container may have less than the machine."""
+    if device.startswith("cuda"):
+        return torch.cuda.mem_get_info(device)[0]
+    free = psutil.virtual_memory().available
+    try:
+        limit, use = int(_CONTAINER_LIMIT.read_text("ascii")), _CONTAINER_USE.read_text("ascii").split()
+        return min(free, max(0, limit - int(use[use.index("anon") + 1])))
+    except (OSError, ValueError):  # no container, or one without a limit ("max")
+        return free

@@ -83,6 +83,16 @@ def test_best_model_is_compared_with_the_best_one_of_another_network_that_the_pl
     assert (found.best, found.rival) == ("b", "c")
 
 
+def test_a_comparison_that_lacks_planned_seeds_decides_only_if_all_do():
+    """The most accurate models were stopped before their last seed."""
+    probes = seeded({"a": {11: 0.7}, "b": {11: 0.6}})
+    stopped = seeded({"c": {11: 0.9}, "d": {11: 0.8}}, seeds=2)
+    plan = replace(PLAN, models=("a", "b", "c", "d"))
+    found = advice([*probes, *stopped], plan=plan)
+    assert (found.kind, found.best, found.rival) == (RecommendationKind.TRAIN, "a", "b")
+    assert advice(stopped, plan=replace(plan, pair=("c", "d"))).kind is RecommendationKind.NO_CONCLUSION
+
+
 def test_models_of_one_start_are_compared_and_the_best_of_every_other_start_is_named():
     """The second best model is from scratch and the best one is a linear probe."""
     probes = seeded({"cnn_probe": {7: 0.8}, "vit_probe": {7: 0.6}}, start_kind="linear probe")

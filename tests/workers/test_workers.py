@@ -328,6 +328,9 @@ def test_auto_uses_processes_if_they_are_faster(tmp_path, monkeypatch, steps, se
     runs = grid(experiment, pool, world_size=1)
     assert experiment.executor.name == "auto"
     assert is_multiprocessing_faster(runs, pool) == apart
+    values["models"]["probe"] = {**values["models"]["resnet"], "starts_from": "resnet", "finetune": "head"}
+    probes = [run for run in grid(experiment_from_dict(values), pool, world_size=1) if run.model == "probe"]
+    assert not is_multiprocessing_faster(probes, pool)  # the features of 120 images are computed once
 
 
 @pytest.mark.parametrize(

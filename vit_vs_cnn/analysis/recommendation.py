@@ -10,6 +10,7 @@ from vit_vs_cnn.analysis.budgets import EqualCostDifference
 from vit_vs_cnn.analysis.measurements import AccuracyPoint, failed_to_learn
 from vit_vs_cnn.analysis.model_summaries import ModelSummary
 from vit_vs_cnn.runs.result import StartKind
+from vit_vs_cnn.statistics.caveats import CaveatKind
 from vit_vs_cnn.statistics.mean_distribution import numbers_needed
 from vit_vs_cnn.statistics.pair_comparison import Conclusion, PairComparison
 
@@ -110,12 +111,14 @@ def _deciding_comparison(
 ) -> PairComparison | None:
     """Comparison of the best model with the best model of another network, if possible with the same start.
 
-    If the best model is in no comparison, the next best one is used.
+    If the best model is in no comparison, the next best one is used. A comparison that lacks planned seeds decides only
+    if all do.
     """
     rank = {point.model: number for number, point in enumerate(ranked)}
     networks = {model.key: model.network or model.key for model in models}
     starts = {model.key: model.start_kind for model in models}
     possible = [c for c in comparisons if c.first in rank and c.second in rank]
+    possible = [c for c in possible if not _is_unfinished(c)] or possible
     different = [c for c in possible if networks[c.first] != networks[c.second]] or possible
 
     def order(comparison: PairComparison) -> tuple[int, bool, int]:
@@ -123,6 +126,10 @@ def _deciding_comparison(
         return better, starts[comparison.first] != starts[comparison.second], worse
 
     return min(different, key=order, default=None)
+
+
+def _is_unfinished(comparison: PairComparison) -> bool:
+    return comparison.caveat is not None and comparison.caveat.kind is CaveatKind.UNFINISHED
 
 
 def find_equal_cost(

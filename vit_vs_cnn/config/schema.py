@@ -375,6 +375,8 @@ class ModelConfig:
             attention/<name> is converted from <name>.
         weights: Start from pretrained weights, with a new head.
         finetune: Layers that are trained: full, head (a linear probe), {last: k}.
+        micro_batch: Images that the network gets at a time; the gradients of a batch are summed. null for as many as
+            fit into the free memory when the experiment starts.
         by_size: Settings that differ at a training size: {500: {optimizer: {lr: 0.02}}, all: {...}}.
         by_budget: Settings that differ with one of several budgets: {1600: {optimizer: {lr: 0.01}}}. They take
             precedence over by_size.
@@ -395,6 +397,7 @@ class ModelConfig:
     starts_from: str | None = None
     weights: Weights | None = None
     finetune: Finetuning = field(default_factory=Finetuning)
+    micro_batch: int | None = None
     by_size: dict[str, Any] = field(default_factory=dict)
     by_budget: dict[str, Any] = field(default_factory=dict)
 
@@ -420,7 +423,7 @@ class ModelConfig:
             all(0 <= class_weight < math.inf for class_weight in self.class_weights) and sum(self.class_weights) > 0
         ):
             raise InputError(f"class_weights {self.class_weights} must be 0 or more, and not all 0")
-        check_numbers(vars(self), **RECIPE)
+        check_numbers(vars(self), **RECIPE, micro_batch=AT_LEAST_1)
 
 
 @dataclass(frozen=True)

@@ -219,7 +219,7 @@ class TrainingData(lightning.LightningDataModule):
         if self.validation is None or not len(self.validation):
             return []
         device, share = self._device_and_share()
-        size = max(self.batch_size, EVALUATION_BATCH)
+        size = self.validation.limit_batch(max(self.batch_size, EVALUATION_BATCH))
         return EvaluationBatches(self.validation, self.augmenter, batch_size=size, device=device, **share)
 
     def _device_and_share(self) -> tuple[torch.device, dict[str, int]]:

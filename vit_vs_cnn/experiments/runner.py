@@ -1,5 +1,6 @@
 """Execution of an experiment: checks, precision, search for recipes, runs."""
 
+import time
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -12,17 +13,19 @@ from vit_vs_cnn.config.experiment import Experiment
 from vit_vs_cnn.config.identity import defaults_of_model
 from vit_vs_cnn.config.schema import ARCHITECTURE_SETTINGS
 from vit_vs_cnn.config.user_code import make_transform
+from vit_vs_cnn.console import format_count, join_names
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments.analysis_plan import AnalysisPlan, make_analysis_plan, register_plan
-from vit_vs_cnn.experiments.timing import choose_precision
+from vit_vs_cnn.experiments.timing import choose_micro_batches, choose_precision
 from vit_vs_cnn.experiments.tuning import tune
 from vit_vs_cnn.images.experiment_data import ExperimentData
-from vit_vs_cnn.mappings import flatten
+from vit_vs_cnn.mappings import flatten, group_by
 from vit_vs_cnn.networks.preparation import check_start_overlap, check_validation_batches, grid, prepare_network
 from vit_vs_cnn.process import quiet_lightning
 from vit_vs_cnn.runs.experiment_folder import raise_failures, read_finished_results, write_config, write_experiment
 from vit_vs_cnn.runs.result import RunResult, read_result
 from vit_vs_cnn.runs.run import Run
+from vit_vs_cnn.runs.status import duration
 from vit_vs_cnn.workers.supervisor import execute
 from vit_vs_cnn.workers.trainer import is_helper_process, world_size
 
@@ -34,7 +37,8 @@ def run_experiment(
     pool: ExperimentData | None = None,
     force: bool = False,
     missing_weights: Mapping[str, str] | None = None,
-    report_probes: Callable[[], None] | None = None,
+    deadline: float | None = None,
+    report_stage: Callable[[str], None] | None = None,
 ) -> list[RunResult]:
     """Search for recipes if ``tuning.trials`` is set, execute the runs that are not finished, and return all results.
 
@@ -44,7 +48,9 @@ def run_experiment(
     Arguments:
         force: whether finished runs with other settings may be left out of the report.
         missing_weights: models that were left out because their weights could not be loaded, by model.
-        report_probes: called after the linear probes were run and before other models are trained, if one finished.
+        deadline: value of ``time.monotonic()`` after which only the runs of the first answer are completed. The models
+            are then executed in stages (``_stages``).
+        report_stage: called after a stage with new results, with a sentence on the next one.
 
     Raises:
         InputError: wrong input, or finished runs have other settings.
@@ -56,6 +62,7 @@ def run_experiment(
     processes = world_size(experiment)
     if pool is None or (pool.rotates and experiment.searches_recipes):
         pool = ExperimentData.from_experiment(experiment)
+    experiment = choose_micro_batches(experiment, pool, console)
     runs = grid(experiment, pool, world_size=processes)
     if not force:
         _refuse_other_settings(experiment.folder, runs, are_recipes_final=experiment.tuning.trials is None)
@@ -72,26 +79,60 @@ def run_experiment(
         for text in register_plan(plan, experiment.folder).deviation_texts:
             console.print(text, soft_wrap=True)
         write_experiment(experiment, runs)
-    probes = [run for run in runs if run.recipe.finetune.head]
-    if report_probes is not None and 0 < len(probes) < len(runs) and not all(run.is_finished for run in probes):
-        execute(_primary_first(probes, plan), pool, console=console)
-        if any(run.is_finished for run in probes):
-            report_probes()
-    execute(_primary_first(runs, plan), pool, console=console)
+    stages = [_primary_first(runs, plan)] if deadline is None else _stages(runs, plan)
+    first_answer = [run for run in stages[0] if _is_primary(run, plan)]
+
+    def is_over() -> bool:
+        has_time = deadline is None or time.monotonic() < deadline
+        return not has_time and all(run.is_finished or run.failure.exists() for run in first_answer)
+
+    for number, stage in enumerate(stages):
+        before = sum(run.is_finished for run in stage)
+        if is_over() and before < len(stage):
+            break
+        execute(stage, pool, console=console, is_over=is_over)
+        following = [run for stage in stages[number + 1 :] for run in stage if not run.is_finished]
+        if report_stage is not None and following and sum(run.is_finished for run in stage) > before:
+            report_stage(_next_stage_text(following, deadline))
     if is_helper_process():
         return []
     raise_failures(runs)
-    return [read_result(run.folder / "result.json") for run in runs]
+    finished = [run for run in runs if run.is_finished]
+    if left := len(runs) - len(finished):
+        text = f"The time is over, and {left} of {format_count(len(runs), 'run')} are left out"
+        console.print(f"{text}. The same command executes them", soft_wrap=True)
+    return [read_result(run.folder / "result.json") for run in finished]
+
+
+def _stages(runs: list[Run], plan: AnalysisPlan) -> list[list[Run]]:
+    """Runs in the order of information per minute: linear probes, fine-tuned networks, networks from scratch.
+
+    A run that starts from the weights of another one comes with that one.
+    """
+
+    def stage(run: Run) -> int:
+        if run.start is not None:
+            return stage(run.start)
+        return 2 if run.recipe.weights is None else int(not run.recipe.finetune.head)
+
+    return [*map(list, group_by(sorted(_primary_first(runs, plan), key=stage), stage).values())]
+
+
+def _next_stage_text(runs: list[Run], deadline: float | None) -> str:
+    """Sentence on the models that are trained next, and on the time that this takes at most."""
+    models = join_names([*dict.fromkeys(run.model for run in runs)])
+    left = "" if deadline is None else f", {duration(max(0.0, deadline - time.monotonic()))} at most"
+    return f"Next: {models} ({format_count(len(runs), 'run')}{left})"
 
 
 def _primary_first(runs: list[Run], plan: AnalysisPlan) -> list[Run]:
     """Runs at the size, seeds and longest budget of the primary comparison, then the others."""
-    longest = max(run.budget.amounts[0] for run in runs)
+    return sorted(runs, key=lambda run: not _is_primary(run, plan))
 
-    def is_primary(run: Run) -> bool:
-        return run.train_size == plan.size and run.seed in plan.seeds and run.budget.amounts[0] == longest
 
-    return sorted(runs, key=lambda run: not is_primary(run))
+def _is_primary(run: Run, plan: AnalysisPlan) -> bool:
+    longest = run.experiment.protocol.budget.amounts[-1]
+    return run.train_size == plan.size and run.seed in plan.seeds and run.budget.amounts[0] == longest
 
 
 #: Parts of a run's identity in which the runs of one experiment may differ, and its own number.

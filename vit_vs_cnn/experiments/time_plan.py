@@ -17,7 +17,7 @@ from vit_vs_cnn.config.schema import RecipeSource
 from vit_vs_cnn.console import format_count, join_names
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments.analysis_plan import find_binding_plan
-from vit_vs_cnn.experiments.timing import choose_precision, runs_at_a_time, seconds_per_step
+from vit_vs_cnn.experiments.timing import choose_micro_batches, choose_precision, runs_at_a_time, seconds_per_step
 from vit_vs_cnn.experiments.tuning import count_splits
 from vit_vs_cnn.images.experiment_data import ExperimentData
 from vit_vs_cnn.process import quiet_lightning
@@ -257,7 +257,7 @@ def plan_for_time(
     quiet_lightning()
     started = _started_experiment(experiment)
     pool = pool or ExperimentData.from_experiment(experiment)
-    experiment = choose_precision(experiment)
+    experiment = choose_micro_batches(choose_precision(experiment), pool, console)
     if started is not None:
         return _continue_plan(experiment, started, pool, fixed=fixed, console=console)
     costs = GridTimeModel(experiment, pool, _time_steps(experiment, pool, console))

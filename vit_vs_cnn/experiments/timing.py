@@ -1,5 +1,6 @@
-"""Times of training steps on this machine, and the choice of ``trainer.precision: auto``."""
+"""Times of training steps on this machine, and settings that are chosen for it: precision and images at a time."""
 
+import math
 import os
 import statistics
 import time
@@ -10,27 +11,35 @@ from typing import Any
 import torch
 from lightning.fabric import Fabric
 from lightning.fabric.utilities.exceptions import MisconfigurationException
+from rich.console import Console
 from torch.nn import functional as F
 
 from vit_vs_cnn.config.experiment import Experiment, read_config
 from vit_vs_cnn.config.trainer import AUTO_PRECISION
 from vit_vs_cnn.config.user_code import make_transform
 from vit_vs_cnn.data.batches import TrainingBatches, TrainingData
-from vit_vs_cnn.devices import bfloat16_units, synchronize
+from vit_vs_cnn.devices import bfloat16_units, free_memory, synchronize
 from vit_vs_cnn.errors import InputError, one_line
 from vit_vs_cnn.images.experiment_data import ExperimentData
-from vit_vs_cnn.networks.preparation import prepare_network
+from vit_vs_cnn.models.cost import count_parameters, training_bytes
+from vit_vs_cnn.networks.preparation import PreparedRun, prepare_network
 from vit_vs_cnn.networks.pretrained import weights_identities
 from vit_vs_cnn.process import torch_threads
 from vit_vs_cnn.runs.run import Run
 from vit_vs_cnn.workers.fit import scaled_augmentation
 from vit_vs_cnn.workers.supervisor import count_workers
-from vit_vs_cnn.workers.trainer import trains_on_cpu, uses_channels_last
+from vit_vs_cnn.workers.trainer import trains_on_cpu, uses_channels_last, world_size
 
 #: Steps before and of the timing of a step, and its longest time in seconds.
 _WARM_UP, _TIMED, _SECONDS = 2, 8, 6.0
 #: Batch size of the timed forward pass of a linear probe; smaller than that of training, to save time.
 _PROBE_BATCH = 8
+#: Share of the free memory that training may take; and the memory of a process before its first step.
+MEMORY_SHARE, _PROCESS_BYTES = 0.6, 7e8
+#: Bytes for each parameter: it, its gradient, two moments of the optimizer, and an average.
+_BYTES_PER_PARAMETER = 20
+#: Memory of a step relative to what it keeps for the backward pass (measured: 0.97 to 1.1 at 224 pixels).
+_STEP_FACTOR = 1.25
 
 
 def runs_at_a_time(experiment: Experiment, runs: int) -> float:
@@ -56,11 +65,8 @@ def seconds_per_step(experiment: Experiment, model: str, pool: ExperimentData) -
     Raises:
         InputError: a network that cannot be built or that fails, or a missing device.
     """
-    size = min(pool.largest, max(1000, 2 * experiment.protocol.batch_size))
-    weights, recipe = weights_identities(experiment), experiment.recipe(model, size)
-    run = Run(experiment, model, size, experiment.protocol.budget.largest, 0, "timed", weights=weights)
-    images = pool.at_resolution(run.resolution).draw(size, 0)
-    network = prepare_network(run, images).network
+    prepared = _prepare(experiment, model, pool)
+    run, network, images, recipe = prepared.run, prepared.network, prepared.images, prepared.run.recipe
     is_channels_last = uses_channels_last(experiment, network)
     if is_channels_last:
         network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -71,7 +77,7 @@ def seconds_per_step(experiment: Experiment, model: str, pool: ExperimentData) -
         raise InputError(f"trainer: {one_line(error)}") from error
     trained, optimizer = fabric.setup(network, recipe.optimizer.build(network, trust=experiment.trusted))
     batch_size = experiment.protocol.batch_size
-    timed_size = min(batch_size, _PROBE_BATCH) if recipe.finetune.head else batch_size
+    timed_size = min(batch_size, _PROBE_BATCH) if recipe.finetune.head else batch_size // run.accumulate
     augmentation = scaled_augmentation(run, images.training)
     data = TrainingData(
         images.training,
@@ -108,8 +114,66 @@ def seconds_per_step(experiment: Experiment, model: str, pool: ExperimentData) -
             times.append(time.perf_counter() - start)
             if len(times) > _WARM_UP and sum(times) > _SECONDS:
                 break
-    passes = 3 * batch_size / timed_size if recipe.finetune.head else 1
+    passes = (3 if recipe.finetune.head else 1) * batch_size / timed_size
     return passes * statistics.median(times[_WARM_UP:])
+
+
+def _prepare(experiment: Experiment, model: str, pool: ExperimentData) -> PreparedRun:
+    """A run of a model with some of the images."""
+    size = min(pool.largest, max(1000, 2 * experiment.protocol.batch_size))
+    weights = weights_identities(experiment)
+    run = Run(experiment, model, size, experiment.protocol.budget.largest, 0, "timed", weights=weights)
+    return prepare_network(run, pool.at_resolution(run.resolution).draw(size, 0))
+
+
+def choose_micro_batches(experiment: Experiment, pool: ExperimentData, console: Console) -> Experiment:
+    """The experiment with ``micro_batch`` for each model of which a whole batch does not fit into the free memory.
+
+    Batch norm and augmentation depend on it, so it is part of the identity of a run. A model that is trained in the
+    folder of the experiment keeps what was chosen there, also on another machine.
+    """
+    if experiment.trainer.get("accumulate_grad_batches", 1) != 1:
+        return experiment
+    started = _started_config(experiment).get("models")
+    before = started if isinstance(started, Mapping) else {}
+    device, sharing = ("cpu", 1) if trains_on_cpu(experiment) else ("cuda", torch.cuda.device_count())
+    workers = count_workers(experiment) if experiment.executor.name in ("auto", "processes") else 1
+    room = MEMORY_SHARE * free_memory(device) / math.ceil(workers / sharing) - _PROCESS_BYTES
+    batch_size, models = experiment.protocol.batch_size // world_size(experiment), dict(experiment.models)
+    for name, model in experiment.models.items():
+        if model.finetune.head or model.micro_batch is not None:
+            continue
+        if isinstance(before.get(name), Mapping):
+            models[name] = replace(model, micro_batch=before[name].get("micro_batch"))
+            continue
+        micro_batch = _fitting_batch(_prepare(experiment, name, pool), batch_size, room)
+        if micro_batch < batch_size:
+            models[name] = replace(model, micro_batch=micro_batch)
+            console.print(
+                f"{name}: batches of {batch_size} images in parts of {micro_batch}, as {max(room, 0) / 1e9:.1f} GB of "
+                "memory are free for a run",
+                soft_wrap=True,
+            )
+    return replace(experiment, models=models)
+
+
+def _fitting_batch(prepared: PreparedRun, batch_size: int, room: float) -> int:
+    """The largest divisor of the batch size whose training step needs at most ``room`` bytes; at least 1.
+
+    It is the batch size for a network of the user that trains on real devices only.
+    """
+    try:
+        image = _STEP_FACTOR * training_bytes(prepared.network, prepared.images.training.image_shape)
+    except Exception:  # raised by user code
+        return batch_size
+    fitting = (room - _BYTES_PER_PARAMETER * count_parameters(prepared.network)) / max(image, 1)
+    return max(size for size in range(1, batch_size + 1) if not batch_size % size and size <= max(1, fitting))
+
+
+def _started_config(experiment: Experiment) -> Mapping[str, Any]:
+    """The config in the folder of an experiment or of its search for recipes; empty if there is none."""
+    places = (experiment.folder / "experiment.yaml", experiment.folder / "tuning" / "experiment.yaml")
+    return next((read_config(path) for path in places if path.exists()), {})
 
 
 def choose_precision(experiment: Experiment) -> Experiment:
@@ -127,10 +191,8 @@ def choose_precision(experiment: Experiment) -> Experiment:
         bool(bfloat16_units()) if trains_on_cpu(experiment) else torch.cuda.is_bf16_supported(including_emulation=False)
     )
     chosen: Mapping[str, Any] = {"precision": "bf16-mixed"} if has_units else {}
-    for path in (experiment.folder / "experiment.yaml", experiment.folder / "tuning" / "experiment.yaml"):
-        if path.exists():
-            before = read_config(path).get("trainer")
-            chosen = before if isinstance(before, Mapping) else {}
-            break
+    if started := _started_config(experiment):
+        before = started.get("trainer")
+        chosen = before if isinstance(before, Mapping) else {}
     precision = {name: value for name, value in chosen.items() if name == "precision"}
     return replace(experiment, trainer={k: v for k, v in experiment.trainer.items() if k != "precision"} | precision)

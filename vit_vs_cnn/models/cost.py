@@ -1,11 +1,14 @@
-"""Cost of a model: parameters, and multiply-accumulates including the products of attention."""
+"""Cost of a model: parameters, multiply-accumulates including the products of attention, and memory of training."""
 
 import copy
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
+
+#: Images of a pass that measures memory: batch norm needs two.
+_IMAGES = 2
 
 
 def count_parameters(model: nn.Module) -> int:
@@ -39,3 +42,27 @@ def run_on_meta_device(model: nn.Module, shape: tuple[int, int, int, int]) -> tu
     if not isinstance(logits, torch.Tensor):
         raise TypeError(f"the network must return the logits, one tensor, but returns a {type(logits).__name__}")
     return tuple(logits.shape), counter.get_total_flops() // 2
+
+
+def training_bytes(model: nn.Module, image_shape: tuple[int, int, int]) -> int:
+    """Bytes that a training step keeps for each image until its backward pass, in float32.
+
+    Nothing is computed: a copy of the model runs on the meta device.
+
+    Arguments:
+        image_shape: (channels, rows, cols).
+    """
+    meta_model = copy.deepcopy(model).to(device="meta", dtype=torch.float32).train()
+    weights = {value.untyped_storage()._cdata for value in meta_model.state_dict(keep_vars=True).values()}
+    storages: dict[int, torch.UntypedStorage] = {}
+
+    def record(saved: Tensor) -> Tensor:
+        storage = saved.untyped_storage()
+        if storage._cdata not in weights:
+            storages[storage._cdata] = storage
+        return saved
+
+    images = torch.empty((_IMAGES, *image_shape), device="meta")
+    with torch.autograd.graph.saved_tensors_hooks(record, lambda saved: saved):
+        meta_model(images)
+    return sum(storage.nbytes() for storage in storages.values()) // _IMAGES

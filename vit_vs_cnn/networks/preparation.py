@@ -141,8 +141,10 @@ def check_validation_batches(run: Run, images: RunImages) -> None:
     share, count = run.experiment.trainer.get("limit_val_batches"), len(images.validation)
     if not isinstance(share, float) or not 0 < share < 1 or not count:
         return
-    batch_size = run.experiment.protocol.batch_size // (run.experiment.trainer.get("accumulate_grad_batches") or 1)
-    batches = math.ceil(count / run.world_size / max(batch_size, EVALUATION_BATCH))
+    batch_size = images.validation.limit_batch(
+        max(run.experiment.protocol.batch_size // run.accumulate, EVALUATION_BATCH)
+    )
+    batches = math.ceil(count / run.world_size / batch_size)
     if int(batches * share) < 1:
         raise InputError(
             f"trainer.limit_val_batches: {share} of the validation batches (there are {batches}) is less than one; "

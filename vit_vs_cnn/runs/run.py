@@ -89,6 +89,24 @@ class Run:
         values = self.weights.get(self.model, {}).get(RESOLUTION_KEY)
         return None if values is None else build(InputResolution, values, location=f"{self.name}: {RESOLUTION_KEY}")
 
+    @cached_property
+    def accumulate(self) -> int:
+        """Batches of one optimizer step, which each process computes one after the other.
+
+        Raises:
+            InputError: the batch size is not a multiple of ``micro_batch``.
+        """
+        together = self.experiment.trainer.get("accumulate_grad_batches") or 1
+        if (size := self.recipe.micro_batch) is None:
+            return together
+        local = self.experiment.protocol.batch_size // self.world_size
+        location = f"models.{self.model}.micro_batch {size}"
+        if together > 1:
+            raise InputError(f"{location}: trainer.accumulate_grad_batches {together} sets it too; use one of them")
+        if local % size:
+            raise InputError(f"{location}: it must divide the {local} images of a batch on each device")
+        return local // size
+
     @property
     def scored_on(self) -> ScoredOn:
         return ScoredOn(self.experiment.protocol.scored_on)

@@ -121,7 +121,7 @@ def fit(prepared: PreparedRun, services: Sequence[Logger], console: Console) -> 
     resume_point = read_resume_point(run)
     # A run that ended early and was killed before its result is not trained further.
     steps = resume_point.step if resume_point.ended_early else prepared.steps
-    arguments = run_arguments(run.experiment, steps)
+    arguments = run_arguments(run, steps)
     metrics_csv, meter = MetricsCsv(run.folder / "metrics.csv"), TrainingMeter()
     callbacks = [*make_callbacks(prepared, arguments, console), ExactResume(resume_point, metrics_csv)]
     checkpoint = make_checkpoint(prepared, data, steps)
@@ -153,7 +153,7 @@ def make_data_module(prepared: PreparedRun) -> TrainingData:
         augmentation=augmentation,
         batch_size=experiment.protocol.batch_size,
         steps=prepared.steps,
-        accumulate=experiment.trainer.get("accumulate_grad_batches", 1),
+        accumulate=run.accumulate,
         seed=derive_seed(run.seed, "batches"),
         channels_last=uses_channels_last(experiment, prepared.network),
         normalization=prepared.pretrained and prepared.pretrained.moments,

@@ -23,7 +23,7 @@ from vit_vs_cnn.config.reading import read_value
 from vit_vs_cnn.config.recipes import recipe_search, recipe_source
 from vit_vs_cnn.config.trainer import as_list, trainer_settings
 from vit_vs_cnn.config.user_code import compute_metrics
-from vit_vs_cnn.errors import EXIT_INTERRUPTED, EXIT_RUNS_FAILED, InputError, Interrupted, ProcessLost
+from vit_vs_cnn.errors import EXIT_INTERRUPTED, EXIT_RUNS_FAILED, InputError, Interrupted, ProcessLost, one_line
 from vit_vs_cnn.files import read_mapping, write_text
 from vit_vs_cnn.images.experiment_data import ExperimentData
 from vit_vs_cnn.models.presets import RESIZE_OPTIONS
@@ -140,7 +140,10 @@ def run_one(run: Run, data: ExperimentData, *, console: Console, request: WorkRe
             kind = FailureKind.from_error(error)
             if kind is None:
                 raise
-            write_failure(run, kind, error, request.command_started)
+            reason: BaseException | str = error
+            if kind is FailureKind.OUT_OF_MEMORY:
+                reason = f"{one_line(error)}; set a smaller models.{run.model}.micro_batch"
+            write_failure(run, kind, reason, request.command_started)
             if kind in (FailureKind.ERROR, FailureKind.OUT_OF_MEMORY) and is_launched_from_outside():
                 raise  # the other processes of this run wait for this one: the launcher has to end them
             return RunState.FAILED

@@ -2,11 +2,12 @@
 
 import contextlib
 import gc
+import math
 import multiprocessing
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -38,13 +39,21 @@ from vit_vs_cnn.workers.trainer import is_helper_process, is_launched_from_outsi
 POLL_SECONDS = 0.5
 
 
-def take_runs(request: WorkRequest, data: ExperimentData, *, console: Console, wait_for_others: bool = False) -> None:
+def take_runs(
+    request: WorkRequest,
+    data: ExperimentData,
+    *,
+    console: Console,
+    wait_for_others: bool = False,
+    is_over: Callable[[], bool] = lambda: False,
+) -> None:
     """Complete every run of the request that no other process is working on, one after the other.
 
     A run that several devices share is executed in a process of its own, which Lightning starts once for each device.
 
     Arguments:
         wait_for_others: wait for runs of other processes, and take over those that they abandon.
+        is_over: whether no more runs are to begin.
 
     Raises:
         InputError, OSError, Interrupted: as ``run_one``.
@@ -54,6 +63,8 @@ def take_runs(request: WorkRequest, data: ExperimentData, *, console: Console, w
     while waiting:
         busy = []
         for number, run in enumerate(waiting, 1):
+            if is_over():
+                return
             if run.world_size == 1 or is_launched_from_outside():
                 state = run_one(run, data, console=console, request=request)
                 _free_memory()
@@ -289,10 +300,15 @@ MIN_PIXELS_FOR_PROCESSES = 2e7
 SECONDS_TO_END = 5.0
 
 
-def execute(runs: list[Run], data: ExperimentData, *, console: Console) -> None:
+def execute(
+    runs: list[Run], data: ExperimentData, *, console: Console, is_over: Callable[[], bool] = lambda: False
+) -> None:
     """Bring the runs of one folder to their results, with the executor of their experiment.
 
     The reason of a failed run is recorded in its folder. The other runs are executed all the same.
+
+    Arguments:
+        is_over: whether to end now. Workers save the state of their runs; without workers the current run is completed.
 
     Raises:
         InputError, OSError: wrong input or a full disk.
@@ -311,7 +327,7 @@ def execute(runs: list[Run], data: ExperimentData, *, console: Console) -> None:
         if finished := len(runs) - len(missing):
             console.print(f"{finished:,} of {format_count(len(runs), 'run')} finished before", soft_wrap=True)
         with torch_threads(experiment.protocol.threads):
-            take_runs(request, data, console=console, wait_for_others=True)
+            take_runs(request, data, console=console, wait_for_others=True, is_over=is_over)
         return
     if is_launched_from_outside():
         raise InputError(f"executor {executor.name}: a launcher has started the processes already; use local")
@@ -319,7 +335,7 @@ def execute(runs: list[Run], data: ExperimentData, *, console: Console) -> None:
     is_ray, count = executor.name == "ray", len(missing)
     pool = RayTasks(executor, count, console=console) if is_ray else LocalProcesses(experiment, count)
     with view.shown():
-        supervise(request, pool, view)
+        supervise(request, pool, view, is_over)
 
 
 def is_multiprocessing_faster(runs: list[Run], data: ExperimentData) -> bool:
@@ -331,13 +347,25 @@ def is_multiprocessing_faster(runs: list[Run], data: ExperimentData) -> bool:
         return False
     if experiment.protocol.budget.unit == "flops":
         return True
-    batch_size, (_, height, width) = experiment.protocol.batch_size, data.images.image_shape
-    steps = sum(run.budget.to_steps(batch_size=batch_size, train_images=run.train_size, macs=0) for run in runs)
-    return steps * batch_size * height * width > MIN_PIXELS_FOR_PROCESSES
+    batch_size, count = experiment.protocol.batch_size, len(data.images)
+    images: dict[str, float] = {}
+    for run in runs:
+        if run.recipe.finetune.head:  # all runs share the features
+            images[run.model] = count
+        else:
+            steps = run.budget.to_steps(batch_size=batch_size, train_images=run.train_size, macs=0)
+            images[run.model] = images.get(run.model, 0) + steps * batch_size
+    sizes = {run.model: run.resolution.image_size if run.resolution else data.images.image_shape[1:] for run in runs}
+    return sum(images[name] * math.prod(sizes[name]) for name in images) > MIN_PIXELS_FOR_PROCESSES
 
 
-def supervise(request: WorkRequest, pool: LocalProcesses | RayTasks, view: LiveStatus) -> None:
-    """Keep workers working until every run has a result or a failure.
+def supervise(
+    request: WorkRequest,
+    pool: LocalProcesses | RayTasks,
+    view: LiveStatus,
+    is_over: Callable[[], bool] = lambda: False,
+) -> None:
+    """Keep workers working until every run has a result or a failure, or until the time is over.
 
     A lost worker is replaced, and its run is resumed from its last checkpoint. Runs of other commands are left to them.
 
@@ -348,7 +376,7 @@ def supervise(request: WorkRequest, pool: LocalProcesses | RayTasks, view: LiveS
     losses, waiting, count = 0, request.runs, len(request.runs)
     try:
         with on_termination(_interrupt):
-            while waiting := request.unfinished(waiting):
+            while (waiting := request.unfinished(waiting)) and not is_over():
                 if len(waiting) < count:
                     losses, count = 0, len(waiting)
                 if not pool.count() and (free := [run for run in waiting if not is_locked(run.folder)]):
@@ -367,7 +395,7 @@ def supervise(request: WorkRequest, pool: LocalProcesses | RayTasks, view: LiveS
                     pool.start(request, 1)
                 view.refresh()
             deadline = time.monotonic() + SECONDS_TO_END
-            while pool.count() and time.monotonic() < deadline:
+            while pool.count() and time.monotonic() < deadline and not waiting:
                 pool.collect_exits(POLL_SECONDS)
     except KeyboardInterrupt as error:
         raise Interrupted("stopped") from error

@@ -14,6 +14,7 @@ from vit_vs_cnn.config.experiment import Experiment
 from vit_vs_cnn.config.reading import read_value
 from vit_vs_cnn.config.trainer import AUTO_PRECISION, as_list, trainer_settings
 from vit_vs_cnn.errors import InputError, one_line
+from vit_vs_cnn.runs.run import Run
 
 
 def trainer_arguments(experiment: Experiment, **instead: Any) -> dict[str, Any]:
@@ -38,12 +39,13 @@ def trainer_arguments(experiment: Experiment, **instead: Any) -> dict[str, Any]:
     }
 
 
-def run_arguments(experiment: Experiment, steps: int) -> dict[str, Any]:
+def run_arguments(run: Run, steps: int) -> dict[str, Any]:
     """Arguments for the Trainer of a run: those of the config (``trainer_arguments``), and those that are fixed here.
 
     A run passes once over a stream of batches and ends after ``steps`` optimizer steps. By default, the model is
     validated five times during the run (``execution.validation_interval``).
     """
+    experiment = run.experiment
     arguments = trainer_arguments(experiment, logger=None)
     interval = min(steps, experiment.execution.validation_interval or max(1, steps // 5))
     return {
@@ -53,7 +55,8 @@ def run_arguments(experiment: Experiment, steps: int) -> dict[str, Any]:
         "max_epochs": 1,
         "max_steps": steps,
         "check_val_every_n_epoch": None,
-        "val_check_interval": interval * arguments.get("accumulate_grad_batches", 1),
+        "accumulate_grad_batches": run.accumulate,
+        "val_check_interval": interval * run.accumulate,
         "num_sanity_val_steps": 0,
         "use_distributed_sampler": False,
         "enable_checkpointing": True,

@@ -1,0 +1,98 @@
+"""Batches are computed in parts where the memory does not suffice for a whole one."""
+
+import io
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+from torch import nn
+
+from tests.experiments.tiny import tiny_experiment
+from tests.refused import refused
+from vit_vs_cnn import devices
+from vit_vs_cnn.experiments import timing
+from vit_vs_cnn.experiments.runner import run_experiment
+from vit_vs_cnn.experiments.timing import choose_micro_batches
+from vit_vs_cnn.images.experiment_data import ExperimentData
+from vit_vs_cnn.models.cost import training_bytes
+from vit_vs_cnn.networks.preparation import grid
+from vit_vs_cnn.runs.experiment_folder import write_config
+
+
+def test_the_bytes_that_a_step_keeps_are_those_of_its_saved_tensors():
+    network = nn.Sequential(nn.Conv2d(3, 4, 1), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 25, 2))
+    kept = 3 * 25 + 4 * 25  # the images for the convolution; the output of ReLU for ReLU itself and the linear layer
+    assert training_bytes(network, (3, 5, 5)) == 4 * kept
+    assert training_bytes(nn.Sequential(network[0], nn.Dropout(0.5), *network[1:]), (3, 5, 5)) > 4 * kept
+    assert all(parameter.device.type == "cpu" for parameter in network.parameters())
+
+
+@pytest.fixture
+def experiment(tmp_path):
+    tiny = tiny_experiment(tmp_path)
+    trainer = {name: value for name, value in tiny.trainer.items() if name != "accumulate_grad_batches"}
+    return replace(tiny, trainer=trainer, protocol=replace(tiny.protocol, batch_size=12))
+
+
+def _choose(experiment, monkeypatch, *, free):
+    monkeypatch.setattr(timing, "free_memory", lambda device: free)
+    monkeypatch.setattr(timing, "_PROCESS_BYTES", 0)
+    output = io.StringIO()
+    pool = ExperimentData.from_experiment(experiment)
+    chosen = choose_micro_batches(experiment, pool, Console(file=output, width=200))
+    return chosen, {name: model.micro_batch for name, model in chosen.models.items()}, output.getvalue()
+
+
+def test_parts_of_a_batch_divide_it_and_fit_into_the_free_memory(experiment, monkeypatch):
+    assert _choose(experiment, monkeypatch, free=1e12) == (experiment, {"vit": None, "resnet": None}, "")
+    sizes = []
+    for free in (1e7, 5e6, 3e6, 1e3):
+        _, chosen, text = _choose(experiment, monkeypatch, free=free)
+        sizes.append(chosen["resnet"] or 12)
+        assert 12 % sizes[-1] == 0
+        assert (f"resnet: batches of 12 images in parts of {sizes[-1]}, as " in text) == (sizes[-1] < 12)
+    assert sizes == sorted(sizes, reverse=True) and sizes[-1] == 1 and len({*sizes}) > 1
+    many = replace(experiment, executor=replace(experiment.executor, name="processes", workers=8))
+    alone, shared = (_choose(one, monkeypatch, free=4e6)[1]["vit"] or 12 for one in (experiment, many))
+    assert shared < alone
+
+
+def test_the_choice_is_part_of_the_identity_and_stays_with_the_experiment(experiment, monkeypatch):
+    chosen, sizes, _ = _choose(experiment, monkeypatch, free=1e3)
+    assert sizes == {"vit": 1, "resnet": 1}
+    write_config(chosen)
+    assert _choose(experiment, monkeypatch, free=1e12)[1] == sizes
+    given = replace(experiment, models={n: replace(m, micro_batch=6) for n, m in experiment.models.items()})
+    assert _choose(given, monkeypatch, free=1e3)[0] == given
+    pool = ExperimentData.from_experiment(experiment)
+    folders = {run.folder for one in (experiment, chosen, given) for run in grid(one, pool, world_size=1)}
+    assert len(folders) == 3 * len(experiment.models)
+    assert {run.accumulate for run in grid(given, pool, world_size=1)} == {2}
+
+
+def test_a_run_in_parts_makes_as_many_steps_with_as_many_images(experiment):
+    resnet = replace(experiment.models["resnet"], micro_batch=4)
+    short = replace(experiment, models={"resnet": resnet}, protocol=replace(experiment.protocol, pairs=None))
+    (result,) = run_experiment(short, console=Console(quiet=True))
+    assert (result.cost.steps, result.cost.images_processed) == (23, 23 * 12)
+
+
+def test_parts_that_do_not_divide_a_batch_are_refused(experiment):
+    for size, message in ((5, "models.vit.micro_batch 5: it must divide the 12 images"), (0, "micro_batch 0 must be")):
+        with refused(message):
+            models = {"vit": replace(experiment.models["vit"], micro_batch=size)}
+            run_experiment(replace(experiment, models=models), console=Console(quiet=True))
+
+
+def test_a_container_has_less_memory_than_its_machine(tmp_path, monkeypatch):
+    free = devices.free_memory("cpu")
+    assert 0 < free < 2**50
+    limit, use = tmp_path / "memory.max", tmp_path / "memory.stat"
+    monkeypatch.setattr(devices, "_CONTAINER_LIMIT", limit)
+    monkeypatch.setattr(devices, "_CONTAINER_USE", use)
+    use.write_text("anon 1000\nfile 7000\n")
+    for text, expected in (("5000\n", 4000), ("500\n", 0)):
+        limit.write_text(text)
+        assert devices.free_memory("cpu") == expected
+    limit.write_text("max\n")
+    assert devices.free_memory("cpu") > 5000
