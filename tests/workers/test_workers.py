@@ -285,6 +285,12 @@ def test_lost_workers_are_replaced_up_to_a_limit(tmp_path):
         supervise(_request(tmp_path / "always"), _Stub(lambda planned_run: ProcessLost("signal 9")), _View())
 
 
+def test_workers_are_stopped_when_the_time_is_over(tmp_path):
+    stub = _Stub(lambda planned_run: _finish(planned_run) and None)
+    supervise(_request(tmp_path), stub, _View(), lambda: len(stub.taken) >= 1)
+    assert (len(stub.taken), stub.stopped) == (1, 1)
+
+
 def test_a_run_that_keeps_losing_its_process_fails_with_its_dependents(tmp_path, monkeypatch):
     request, attempts = _request(tmp_path), []
     first = request.runs[0]
