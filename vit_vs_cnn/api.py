@@ -96,7 +96,8 @@ def train(
     console.print(f"{beginning} the experiment in {experiment.folder}: {subject} ...", soft_wrap=True)
     start_early(experiment)
     with _progress(quiet):
-        from vit_vs_cnn.experiments.runner import run_experiment
+        from vit_vs_cnn.analysis.recommendation import RecommendationKind
+        from vit_vs_cnn.experiments.runner import run_experiment, train_on_all_images
         from vit_vs_cnn.experiments.time_plan import plan_for_time
         from vit_vs_cnn.images.experiment_data import ExperimentData
         from vit_vs_cnn.runs.experiment_folder import read_finished_results
@@ -123,7 +124,13 @@ def train(
         if read_finished_results(experiment.folder, some=False):
             error.findings = report(experiment.folder, quiet=quiet)
         raise
-    return report(experiment.folder, quiet=quiet) if results else None
+    if not results:
+        return None
+    findings = report(experiment.folder, quiet=quiet)
+    advice = findings.analysis.recommendation
+    if experiment.gives_network and advice.kind is not RecommendationKind.NOTHING_LEARNED:
+        train_on_all_images(experiment.folder, advice.best, trusted=experiment.trusted, console=console)
+    return findings
 
 
 def _report_stage(experiment: Experiment, console: "Console", next_stage: str) -> None:
@@ -469,7 +476,7 @@ def evaluate(
         checkpoint: a checkpoint, an exported .safetensors file, or the folder of a run or an experiment.
         paths: folders with one folder for each class, and tables (.csv) with the columns image and label.
         output: a .csv or .jsonl file with one row for each class. Default: no file.
-        model: model of an experiment. Default: the most accurate one.
+        model: model of an experiment. Default: that trained on all images, else the most accurate one.
         device: auto, cpu, cuda, cuda:1, ...
         quiet: hide progress.
         trust: import user-defined classes that the files name. This runs their code: use it for your own files only.
@@ -600,7 +607,7 @@ def predict(
         paths: image files and folders.
         output: a .csv or .jsonl file. Default: no file.
         top: number of classes in each row.
-        model: model of an experiment. Default: the most accurate one.
+        model: model of an experiment. Default: that trained on all images, else the most accurate one.
         classes_from: path of a network with the classes and the image size to use for a timm model.
         device: auto, cpu, cuda, cuda:1, ...
         quiet: hide progress.
@@ -650,12 +657,19 @@ def predict(
 
 
 def _most_accurate(place: Place, quiet: bool) -> str | None:
-    """Print and return the most accurate model of an experiment at one training size; None for other paths."""
+    """Print and return the most accurate model of an experiment at one training size.
+
+    It is None for other paths, and for experiments with a network that was trained on all images, which is printed.
+    """
     folder = Path(place)
     if not (folder / "runs.json").exists():
         return None
-    from vit_vs_cnn.runs.experiment_folder import read_finished_results, select_results
+    from vit_vs_cnn.runs.experiment_folder import FINAL_FOLDER, read_finished_results, select_results
 
+    for result in read_finished_results(folder / FINAL_FOLDER, some=False).values():
+        text = f"Model: {result.model} of {folder / FINAL_FOLDER}, trained on all {result.train_size:,} images"
+        open_console(quiet=quiet).print(f"{text}; --model names one of the experiment", soft_wrap=True)
+        return None
     results = [*select_results(read_finished_results(folder)).values()]
     groups = group_by(results, lambda result: result.model)
     means = {name: fmean(result.accuracy for result in group) for name, group in groups.items()}
@@ -825,7 +839,7 @@ def export(
     Arguments:
         path: a checkpoint, or the folder of a run or an experiment.
         format: safetensors, onnx, timm.
-        model: model of an experiment. Default: the most accurate one, as in predict.
+        model: model of an experiment. Default: as in predict.
         output: folder of the files. Default: export/ in the folder of the run.
         quiet: hide progress.
         trust: import user-defined classes that the files name. This runs their code: use it for your own files only.

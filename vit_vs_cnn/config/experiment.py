@@ -70,6 +70,11 @@ class Experiment:
         return Path(self.output) / self.name
 
     @property
+    def gives_network(self) -> bool:
+        """True if the recommended model is trained on all images at the end."""
+        return self.minutes is not None and self.data.kind in ("folder", "table", "given")
+
+    @property
     def searches_recipes(self) -> bool:
         """True if recipes are or were searched for on the images of this experiment."""
         blocks = [plain_values(model) for model in self.models.values()]

@@ -185,6 +185,7 @@ class Protocol:
         threads: Threads of PyTorch in every run. They decide how sums are rounded: with the same number a run gives the
             same weights on every machine.
         scored_on: test, or validation while recipes are being chosen; the test images are then not used.
+        test_folds: Test networks on folds, or train them on all folds: for a network to use, scored on validation.
         pairs: Models that are compared with each other, as [[vit, resnet], ...]; null for all pairs. With
             fewer pairs, p-values are adjusted for fewer comparisons. The first pair (by default of the first two
             models) at the largest training size is the primary comparison. It is fixed before the first analysis.
@@ -197,6 +198,7 @@ class Protocol:
     batch_size: int = 128
     threads: int = 1
     scored_on: Literal["test", "validation"] = "test"
+    test_folds: bool = True
     pairs: list[list[str]] | None = None
     equivalence_margin: float = 1.0
 
@@ -230,6 +232,8 @@ class Protocol:
             threads=Bounds(at_least=1, at_most=MAX_THREADS),
             equivalence_margin=Bounds(above=0, at_most=100),
         )
+        if not self.test_folds and self.scored_on == "test":
+            raise InputError("test_folds false leaves no image to test on; it needs scored_on: validation")
         if self.pairs is not None and (
             not self.pairs or not all(len({*pair}) == len(pair) == 2 for pair in self.pairs)
         ):

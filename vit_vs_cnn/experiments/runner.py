@@ -3,13 +3,14 @@
 import time
 import warnings
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from rich.console import Console
 
-from vit_vs_cnn.config.experiment import Experiment
+from vit_vs_cnn.config.experiment import Experiment, experiment_from_dict, read_config
 from vit_vs_cnn.config.identity import defaults_of_model
 from vit_vs_cnn.config.schema import ARCHITECTURE_SETTINGS
 from vit_vs_cnn.config.user_code import make_transform
@@ -22,7 +23,13 @@ from vit_vs_cnn.images.experiment_data import ExperimentData
 from vit_vs_cnn.mappings import flatten, group_by
 from vit_vs_cnn.networks.preparation import check_start_overlap, check_validation_batches, grid, prepare_network
 from vit_vs_cnn.process import quiet_lightning
-from vit_vs_cnn.runs.experiment_folder import raise_failures, read_finished_results, write_config, write_experiment
+from vit_vs_cnn.runs.experiment_folder import (
+    FINAL_FOLDER,
+    raise_failures,
+    read_finished_results,
+    write_config,
+    write_experiment,
+)
 from vit_vs_cnn.runs.result import RunResult, read_result
 from vit_vs_cnn.runs.run import Run
 from vit_vs_cnn.runs.status import duration
@@ -102,6 +109,39 @@ def run_experiment(
         text = f"The time is over, and {left} of {format_count(len(runs), 'run')} are left out"
         console.print(f"{text}. The same command executes them", soft_wrap=True)
     return [read_result(run.folder / "result.json") for run in finished]
+
+
+def train_on_all_images(folder: Path, model: str, *, trusted: bool, console: Console) -> None:
+    """Train a model of an experiment on all images, those of the test folds included, in the folder ``final``.
+
+    Nothing is done if the images have their own test images, or if the model starts from another one.
+
+    Raises:
+        InputError, RunsFailed, Interrupted: as ``run_experiment``.
+    """
+    experiment = experiment_from_dict(read_config(folder / "experiment.yaml"), trusted=trusted)
+    longest = replace(experiment.select_budget(experiment.protocol.budget.largest), minutes=None)
+    seed = max(experiment.protocol.seeds) + 1
+    conditions: dict[str, Any] = {"scored_on": "validation", "test_folds": False, "train_sizes": ["all"]}
+    protocol = replace(longest.protocol, seeds=[seed], pairs=None, **conditions)
+    models = {model: experiment.models[model]}
+    final = replace(longest, name=FINAL_FOLDER, output=str(folder), protocol=protocol, models=models)
+    pool = ExperimentData.from_experiment(final)
+    if getattr(pool.source, "folds", None) is None or models[model].starts_from is not None:
+        return
+    runs = grid(final, pool, world_size=world_size(final))
+    size = f"{runs[0].train_size:,} images, test images included"
+    if not runs[0].is_finished:
+        console.print(f"Last: {model} is trained on all {size} ...", soft_wrap=True)
+    _check_all(runs, pool)
+    write_experiment(final, runs)
+    execute(runs, pool, console=console)
+    raise_failures(runs)
+    console.print(
+        f"The network to use is {model} in {final.folder}, trained on all {size}. No image is left to measure its "
+        f"accuracy: that of the answer is of networks with fewer images. vit-vs-cnn predict {folder} uses it",
+        soft_wrap=True,
+    )
 
 
 def _stages(runs: list[Run], plan: AnalysisPlan) -> list[list[Run]]:

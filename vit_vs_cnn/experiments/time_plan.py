@@ -123,8 +123,17 @@ class GridTimeModel:
         at_a_time = runs_at_a_time(self.experiment, len(times))
         name = self.experiment.executor.name
         has_own_process = at_a_time > 1 if name == "auto" else name != "local"
-        seconds = _MARGIN * max(sum(times) / at_a_time, *times) + _PROCESS * has_own_process
+        seconds = max(sum(times) / at_a_time, *times)
+        if self.experiment.gives_network:
+            runs = [self._run_seconds(name, largest, max(grid.steps)) for name in self._trained]
+            seconds += max(runs, default=STARTUP_SECONDS)
+        seconds = _MARGIN * seconds + _PROCESS * has_own_process
         return replace(grid, runs=len(times), seconds=seconds)
+
+    @property
+    def _trained(self) -> list[str]:
+        """Models other than linear probes."""
+        return [name for name in self.times if not self.experiment.models[name].finetune.head]
 
     def with_runs_of(self, experiment: Experiment) -> "GridTimeModel":
         """The estimate for an experiment with other runs. A step of fine-tuning takes as long as one of the probe."""

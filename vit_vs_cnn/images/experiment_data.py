@@ -124,6 +124,7 @@ class ExperimentData:
     the other folds.
 
     Arguments:
+        test_folds: whether a source without test images is divided into folds. Otherwise all images are trained on.
         rotates: whether seeds are tested on different folds. Otherwise, and if validation images are scored, the first
             fold is the test set of all seeds.
         trust, fingerprint: as in ``open_source``.
@@ -135,6 +136,7 @@ class ExperimentData:
         data: Data,
         scored_on: Literal["test", "validation"] = "test",
         *,
+        test_folds: bool = True,
         rotates: bool = True,
         trust: bool = False,
         fingerprint: str | None = None,
@@ -144,6 +146,7 @@ class ExperimentData:
         self.data: Data = data
         self.scored_on: Literal["test", "validation"] = scored_on
         self.rotates = rotates and scored_on == "test"
+        self._has_folds = test_folds
         self.source = source or open_source(data, trust=trust, fingerprint=fingerprint)
         self._tests: dict[int | None, LabelledImages] = {}
         self._base = base
@@ -156,6 +159,7 @@ class ExperimentData:
         return cls(
             experiment.data,
             protocol.scored_on,
+            test_folds=protocol.test_folds,
             rotates=not experiment.searches_recipes,
             trust=experiment.trusted,
             fingerprint=fingerprint,
@@ -172,7 +176,8 @@ class ExperimentData:
             return base
         if resolution not in base._by_resolution:
             source = base.source.at_resolution(resolution)
-            decoded = ExperimentData(self.data, self.scored_on, rotates=self.rotates, base=base, source=source)
+            conditions: dict[str, Any] = {"rotates": self.rotates, "test_folds": self._has_folds}
+            decoded = ExperimentData(self.data, self.scored_on, **conditions, base=base, source=source)
             base._by_resolution[resolution] = decoded
         return base._by_resolution[resolution]
 
@@ -191,8 +196,8 @@ class ExperimentData:
 
     @cached_property
     def _folds(self) -> Int64[Tensor, "training"] | None:
-        """Fold of each image of ``_training``; None if the source has test images."""
-        folds = self.source.folds if isinstance(self.source, CachedImages) else None
+        """Fold of each image of ``_training``; None if the source has test images, or none are held out."""
+        folds = self.source.folds if isinstance(self.source, CachedImages) and self._has_folds else None
         return None if folds is None else torch.tensor(folds)
 
     def fold(self, seed: int) -> int | None:

@@ -48,7 +48,7 @@ from vit_vs_cnn.networks.training_hashes import (
     TrainingImageHashes,
     read_training_hashes,
 )
-from vit_vs_cnn.runs.experiment_folder import read_finished_results, select_results
+from vit_vs_cnn.runs.experiment_folder import FINAL_FOLDER, read_finished_results, select_results
 from vit_vs_cnn.runs.run import Run, run_from_dict
 from vit_vs_cnn.training.checkpoints import CheckpointInfo, read_checkpoint, read_checkpoint_info
 
@@ -343,7 +343,7 @@ class TrainedNetwork:
             place: a checkpoint, the folder of a run or an experiment, an exported .safetensors file with its
                 config.json, or ``timm/NAME``, with ``=FILE`` for its weights (randomly initialized without).
             model: model of an experiment. Its run with the longest budget, the largest training size and the first
-                seed is opened.
+                seed is opened. Default: the network that was trained on all images, or the only model.
             classes_from: network or images with the classes and image shape of a model of timm.
             trust: whether a user-defined class of the model may be imported; or which one.
 
@@ -356,6 +356,8 @@ class TrainedNetwork:
             return cls._open_timm(word, classes_from)
         if classes_from is not None:
             raise InputError(f"{place} has its own classes and image size; --classes-from is for models of timm only")
+        if model is None and read_finished_results(path / FINAL_FOLDER, some=False):
+            path = path / FINAL_FOLDER
         network = cls._open_run(_first_run(path, model) if (path / "runs.json").exists() else path, trust)
         if model not in (None, network.run.model):
             raise InputError(f"{place} is of model {network.run.model!r}, not of {model!r}")

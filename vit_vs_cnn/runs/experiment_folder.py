@@ -19,6 +19,9 @@ from vit_vs_cnn.runs.result import RunResult, longest_results, read_result
 from vit_vs_cnn.runs.run import Run
 from vit_vs_cnn.typed_values import build
 
+#: Folder of the network that is trained on all images, in the folder of its experiment.
+FINAL_FOLDER = "final"
+
 
 def write_experiment(experiment: Experiment, runs: list[Run]) -> None:
     """Write the config of an experiment, and the names of its runs with their budgets."""

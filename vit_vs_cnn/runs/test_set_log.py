@@ -15,6 +15,7 @@ from filelock import FileLock
 from vit_vs_cnn.config.identity import hash_settings
 from vit_vs_cnn.errors import DamagedFile
 from vit_vs_cnn.files import add_file_name
+from vit_vs_cnn.runs.experiment_folder import FINAL_FOLDER
 from vit_vs_cnn.runs.record import is_record, read_recorded_runs
 from vit_vs_cnn.runs.result import RunResult, read_result
 from vit_vs_cnn.runs.run import Run
@@ -179,10 +180,11 @@ def summarize_log(folder: Path, test_set: str | None) -> LogSummary:
 
 
 def output_folder(folder: Path) -> Path:
-    """Folder that contains an experiment, also for the search for recipes inside of an experiment."""
+    """Folder that contains an experiment, also for the search for recipes or the final network inside of one."""
     path = Path(os.path.abspath(folder))
-    is_search = path.name == "tuning" and (path.parent / TRIALS_FILE).exists()
-    return path.parents[1] if is_search else path.parent
+    marks = {"tuning": TRIALS_FILE, FINAL_FOLDER: "experiment.yaml"}
+    is_inside = path.name in marks and (path.parent / marks[path.name]).exists()
+    return path.parents[1] if is_inside else path.parent
 
 
 def hash_run_recipe(run: Run) -> str:
