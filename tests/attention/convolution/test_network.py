@@ -6,8 +6,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from vit_vs_cnn.attention import ConvolutionalAttention, conv2d_to_attention
-from vit_vs_cnn.attention.convolution import content, unexplained_energy
-from vit_vs_cnn.attention.convolution.content import ContentScores, content_attention_reference
+from vit_vs_cnn.attention.convolution import layer as layer_module
+from vit_vs_cnn.attention.convolution import unexplained_energy
 
 BATCH, CHANNELS, FILTERS, ROWS, COLS = 2, 5, 7, 11, 13
 FORMS = ["window", "quadratic"]
@@ -171,8 +171,21 @@ def test_every_parameter_of_a_trainable_layer_gets_a_gradient(options):
     assert layer.query_weight.grad.any()
 
 
+def mean_of_windows(layer, x):
+    """``sum_s softmax_s((x_q W_Q^h) . (x_s W_K) / sqrt(key_dim) + B[h, s]) x_s``, with released scores."""
+    geometry = layer.geometry
+    padded = geometry.pad_for_windows(x, geometry.num_queries(x))
+    windows = geometry.unfold_windows(padded).flatten(4).flatten(2, 3)  # (batch, channels, queries, positions)
+    rows, cols = geometry.rows.window, geometry.cols.window
+    centre = windows[..., (rows - 1) // 2 * cols + (cols - 1) // 2]
+    queries = torch.einsum("bdn,hkd->bnhk", centre, layer.query_weight)
+    keys = torch.einsum("bdns,kd->bnsk", windows, layer.key_weight)
+    scores = torch.einsum("bnhk,bnsk->bnhs", queries, keys) / keys.shape[-1] ** 0.5 + layer.position_bias
+    return torch.einsum("bnhs,bdns->bnhd", scores.softmax(-1), windows)
+
+
 @pytest.mark.parametrize("kernel_size", [3, (2, 5)])
-def test_tiles_equal_the_equation_in_outputs_and_gradients(kernel_size):
+def test_a_trainable_layer_equals_its_equation_in_outputs_and_gradients(kernel_size):
     cases = [(1, 1, None), (2, 1, (5, 6)), ((3, 1), (1, 2), None), (1, (1, 2), (5, 6)), (2, 2, None)]
     for stride, dilation, window_size in cases:
         options = {"stride": stride, "dilation": dilation, "window_size": window_size, "padding": 1, "released": True}
@@ -180,9 +193,8 @@ def test_tiles_equal_the_equation_in_outputs_and_gradients(kernel_size):
         nn.init.normal_(layer.key_weight)
         x = images().requires_grad_()
         tensors = [x, *layer.parameters()]
-        scores = ContentScores(layer.query_weight, layer.key_weight, layer.position_bias)
-        mean, _ = content_attention_reference(x, scores, layer.geometry)
         output = layer(x)
+        mean = mean_of_windows(layer, x)
         expected = torch.einsum("bnhc,ohc->bon", mean, layer.output_weight[0]) + layer.output_bias[:, None]
         expected = expected.unflatten(-1, output.shape[2:])
         assert_equal(output, expected)
@@ -198,7 +210,7 @@ def test_computing_in_chunks_changes_neither_outputs_nor_gradients(monkeypatch, 
     x = images().requires_grad_()
     results = []
     for numbers in (2**30, 1):
-        monkeypatch.setattr(content, "CHUNK_NUMBERS", {"cpu": numbers})
+        monkeypatch.setattr(layer_module, "CHUNK_NUMBERS", {"cpu": numbers})
         output = layer(x)
         results.append([output, *torch.autograd.grad(output.square().sum(), [x, layer.output_weight])])
         with torch.no_grad():

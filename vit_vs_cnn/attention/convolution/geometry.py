@@ -125,9 +125,9 @@ class ConvolutionGeometry(NamedTuple):
         rows, cols = (axis.window_padding(size, count) for axis, size, count in sizes)
         return F.pad(images, (*cols, *rows)) if any((*cols, *rows)) else images
 
-    def unfold_windows(self, padded: Tensor) -> Float[Tensor, "batch channels rows cols window_rows window_cols"]:
-        """View of the window of every query, from ``pad_for_windows``."""
-        for dim, axis in enumerate(self, start=2):
+    def unfold_windows(self, padded: Tensor, first: int = 2) -> Float[Tensor, "batch _ _ _ window_rows window_cols"]:
+        """View of the window of every query, from ``pad_for_windows``. Rows are dimension ``first``, then columns."""
+        for dim, axis in enumerate(self, start=first):
             padded = padded.unfold(dim, (axis.window - 1) * axis.dilation + 1, axis.stride)
         return padded[..., :: self.rows.dilation, :: self.cols.dilation]
 

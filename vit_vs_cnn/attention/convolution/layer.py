@@ -1,21 +1,15 @@
 """Multi-head attention over a feature map with one head for each offset of a kernel, which computes a convolution."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from vit_vs_cnn.attention.arguments import Images, check_choice
-from vit_vs_cnn.attention.convolution.content import (
-    ContentScores,
-    content_attention,
-    content_attention_reference,
-    run_in_chunks,
-    tiles_to_grid,
-)
 from vit_vs_cnn.attention.convolution.geometry import make_geometry
 from vit_vs_cnn.attention.convolution.head_fit import HeadFit, fit_heads, position_scores
 from vit_vs_cnn.bounds import Size2d
@@ -27,6 +21,9 @@ SHARPNESS = {"window": math.inf, "quadratic": 46.0}
 RELEASED_SHARPNESS = 5.0
 #: Width of queries and keys with ``released=True``.
 KEY_DIM = 8
+#: Numbers in the largest tensor of a chunk of images. A CPU is fastest while they fit into its caches.
+CHUNK_NUMBERS = {"cpu": 2**22}
+CHUNK_NUMBERS_ELSEWHERE = 2**27
 
 
 class ConvolutionalAttention(nn.Module):
@@ -246,17 +243,12 @@ class ConvolutionalAttention(nn.Module):
     def forward(self, images: Images) -> Float[Tensor, "batch out_channels out_rows out_cols"]:
         if images.shape[1] != self.in_channels:
             raise ValueError(f"images must have in_channels={self.in_channels} channels, but have {images.shape[1]}")
-        queries = self.geometry.num_queries(images)
-        numbers = math.prod(queries)
+        numbers = math.prod(self.geometry.num_queries(images))
         if not self.released:
             numbers *= self.in_channels * max(self.geometry.positions, self.geometry.offsets)
-            return run_in_chunks(self._attend_by_position, images, numbers=numbers)
-        scores = ContentScores(self.query_weight, self.key_weight, self.position_bias)
-        if images.is_meta:  # costs are counted for the equation, not for its tiles
-            output, _ = content_attention_reference(images, scores, self.geometry)
-            return self._project_rows(output.flatten(0, 1)).unflatten(0, (len(images), -1)).mT.unflatten(-1, queries)
+            return _run_in_chunks(self._attend_by_position, images, numbers=numbers)
         numbers *= self.num_heads * max(2 * self.geometry.positions, self.in_channels)
-        return run_in_chunks(self._attend_by_content, images, *scores, numbers=numbers)
+        return _run_in_chunks(self._attend_by_content, images, numbers=numbers)
 
     @torch.no_grad()
     def attention_weights(self, images: Images) -> Float[Tensor, "batch heads queries tokens"]:
@@ -269,8 +261,7 @@ class ConvolutionalAttention(nn.Module):
         one_hot = torch.eye(tokens, dtype=images.dtype, device=images.device).view(1, tokens, *images.shape[2:])
         if not self.released:
             return self._gather(one_hot).mT.expand(len(images), -1, -1, -1)
-        scores = ContentScores(self.query_weight, self.key_weight, self.position_bias)
-        _, weights = content_attention_reference(images, scores, self.geometry)
+        _, weights = self._content_attention(images)
         padded = self.geometry.pad_for_windows(one_hot, self.geometry.num_queries(images))
         windows = rearrange(self.geometry.unfold_windows(padded), "1 t r c y x -> (r c) (y x) t")
         return torch.einsum("bqhs,qst->bhqt", weights, windows)
@@ -298,17 +289,38 @@ class ConvolutionalAttention(nn.Module):
         means = rearrange(rows, "a i y -> (a i) y") @ col_means
         return rearrange(means, "b c (a i) (e j) -> b (a e) c (i j)", a=len(rows), e=len(cols))
 
-    def _attend_by_content(self, images: Tensor, *scores: Tensor) -> Tensor:
-        output = content_attention(images, ContentScores(*scores), self.geometry)
-        return tiles_to_grid(self._project_rows(output), images, self.geometry)
-
-    def _project_rows(self, gathered: Float[Tensor, "queries heads channels"]) -> Float[Tensor, "queries out_channels"]:
-        """Output projection, with a row for each query."""
+    def _attend_by_content(self, images: Tensor) -> Tensor:
+        """Output of heads whose scores depend on the tokens."""
+        gathered, _ = self._content_attention(images)
         gathered = gathered.unflatten(-1, (self.groups, -1))
         if self.value_weight is not None:
-            gathered = torch.einsum("nhgc,hgrc->nhgr", gathered, self.value_weight)
-        output = torch.einsum("nhgr,gohr->ngo", gathered, self.output_weight).flatten(1)
-        return output if self.output_bias is None else output + self.output_bias
+            gathered = torch.einsum("bnhgc,hgrc->bnhgr", gathered, self.value_weight)
+        output = torch.einsum("bnhgr,gohr->bgon", gathered, self.output_weight).flatten(1, 2)
+        output = output if self.output_bias is None else output + self.output_bias[:, None]
+        return output.unflatten(-1, self.geometry.num_queries(images))
+
+    def _content_attention(
+        self, images: Tensor
+    ) -> tuple[Float[Tensor, "batch queries heads channels"], Float[Tensor, "batch queries heads positions"]]:
+        """Mean of the tokens for every head and query, and the weights of the positions of the window.
+
+        Reference: Ramachandran et al. 2019 (windows); Shazeer 2019 (keys and values shared between heads).
+        Differs: a bias for each head and position; strides.
+        """
+        queries_of_image = self.geometry.num_queries(images)
+        # The channels of a token are next to each other, which makes the copies of windows quick.
+        padded = self.geometry.pad_for_windows(images, queries_of_image).permute(0, 2, 3, 1).contiguous()
+        windows, keys = (
+            rearrange(self.geometry.unfold_windows(tokens, first=1), "b r c d y x -> (b r c) (y x) d")
+            for tokens in (padded, padded @ self.key_weight.mT)
+        )
+        centre = [(axis.window - 1) // 2 for axis in self.geometry]
+        tokens = windows[:, centre[0] * self.geometry.cols.window + centre[1]]
+        queries = (tokens @ self.query_weight.flatten(0, 1).mT).unflatten(1, (self.num_heads, KEY_DIM))
+        bias = self.position_bias.to(queries.dtype).expand(len(queries), -1, -1)
+        weights = torch.baddbmm(bias, queries, keys.mT, alpha=KEY_DIM**-0.5).softmax(dim=-1)
+        shape = (len(images), math.prod(queries_of_image))
+        return torch.bmm(weights, windows).unflatten(0, shape), weights.unflatten(0, shape)
 
 
 def _check_sharpness(sharpness: float | None, *, form: str, released: bool) -> float:
@@ -321,3 +333,18 @@ def _check_sharpness(sharpness: float | None, *, form: str, released: bool) -> f
         reason = "a one-hot softmax has no gradient" if released else "the quadratic code has no limit"
         raise ValueError(f"sharpness must be finite here ({reason}), but is {sharpness}")
     return sharpness
+
+
+def _run_in_chunks(function: Callable[[Tensor], Tensor], images: Images, *, numbers: int) -> Tensor:
+    """``function(images)`` in chunks of images, to save memory; the backward pass recomputes each chunk.
+
+    Arguments:
+        numbers: number of elements of the largest tensor that the function makes for one image.
+    """
+    budget = CHUNK_NUMBERS.get(images.device.type, CHUNK_NUMBERS_ELSEWHERE)
+    size = max(budget // numbers, 1)
+    # An exported program has no fixed number of images.
+    if torch.compiler.is_exporting() or len(images) <= size:
+        return function(images)
+    chunks = images.split(size)
+    return torch.cat([checkpoint(function, part, use_reentrant=False, preserve_rng_state=False) for part in chunks])
