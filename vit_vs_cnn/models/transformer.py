@@ -62,22 +62,21 @@ class TransformerBlock(nn.Module):
         mask: AnyMask | None = None,
         memory_mask: AnyMask | None = None,
         return_weights: bool = False,
-    ) -> Tokens | tuple[Tokens, list[Tensor]]:
-        """Tokens; with ``return_weights`` also the weights of self-attention and, if there is any, cross-attention."""
+    ) -> tuple[Tokens, list[Tensor]]:
+        """Tokens, and with ``return_weights`` the weights of self-attention and, if there is any, cross-attention."""
         weights = []
         branches: list[tuple[nn.Module, tuple[Any, ...], Tensor | None]] = [(self.self_attention, (), mask)]
         if self.cross_attention is not None:
             branches.append((self.cross_attention, (memory,), memory_mask))
         for number, (attention, keys, branch_mask) in enumerate(branches):
             queries = self._before(tokens, number)
+            output = attention(queries, *keys, mask=branch_mask, return_weights=return_weights)
             if return_weights:
-                output, branch_weights = attention(queries, *keys, mask=branch_mask, return_weights=True)
+                output, branch_weights = output
                 weights.append(branch_weights)
-            else:
-                output = attention(queries, *keys, mask=branch_mask)
             tokens = self._after(tokens + self.dropout(output), number)
         tokens = self._after(tokens + self.mlp(self._before(tokens, -1)), -1)
-        return (tokens, weights) if return_weights else tokens
+        return tokens, weights
 
     def _before(self, tokens: Tensor, branch: int) -> Tensor:
         return self.norms[branch](tokens) if self.norm_first else tokens
@@ -172,10 +171,10 @@ class Transformer(nn.Module):
         """
         source_mask = _padding_mask(source, source_lengths)
         target_mask = _padding_mask(target, target_lengths)
-        weights = TransformerWeights([], [], []) if return_weights else None
-        memory = self._encode(source, source_mask, weights)
-        logits = self.head(self._decode(target, memory, target_mask, source_mask, weights))
-        return logits if weights is None else (logits, weights)
+        memory, encoder_weights = self._encode(source, source_mask, return_weights)
+        tokens, *weights = self._decode(target, memory, target_mask, source_mask, return_weights)
+        logits = self.head(tokens)
+        return (logits, TransformerWeights(encoder_weights, *weights)) if return_weights else logits
 
     @torch.no_grad()
     def decode_greedily(
@@ -197,26 +196,23 @@ class Transformer(nn.Module):
             max_tokens: largest number of symbols, the stop symbol included; at most the maximum of the model.
         """
         source_mask = _padding_mask(source, source_lengths)
-        memory = self._encode(source, source_mask)
+        memory, _ = self._encode(source, source_mask)
         generated = torch.full((len(source), 1), start_token, dtype=torch.long, device=source.device)
         stopped = torch.zeros(len(source), dtype=torch.bool, device=source.device)
         while generated.shape[1] <= max_tokens and not stopped.all():
-            tokens = self._decode(generated, memory, None, source_mask)
+            tokens, *_ = self._decode(generated, memory, None, source_mask)
             symbols = self.head(tokens[:, -1]).argmax(dim=-1).masked_fill(stopped, stop_token)
             stopped = stopped | (symbols == stop_token)
             generated = torch.cat([generated, symbols[:, None]], dim=1)
         return generated[:, 1:]
 
-    def _encode(self, source: Tensor, mask: Tensor | None, weights: TransformerWeights | None = None) -> Tensor:
-        """Memory. The attention weights of every block are added to ``weights``."""
-        tokens = self._embed(source, self.source_embedding)
+    def _encode(self, source: Tensor, mask: Tensor | None, return_weights: bool = False) -> tuple[Tensor, list[Tensor]]:
+        """Memory, and with ``return_weights`` the weights of every block."""
+        tokens, weights = self._embed(source, self.source_embedding), list[Tensor]()
         for block in self.encoder:
-            if weights is None:
-                tokens = block(tokens, mask=mask)
-            else:
-                tokens, (own,) = block(tokens, mask=mask, return_weights=True)
-                weights.encoder.append(own)
-        return self.encoder_norm(tokens)
+            tokens, added = block(tokens, mask=mask, return_weights=return_weights)
+            weights += added
+        return self.encoder_norm(tokens), weights
 
     def _decode(
         self,
@@ -224,19 +220,15 @@ class Transformer(nn.Module):
         memory: Tensor,
         mask: Tensor | None,
         memory_mask: Tensor | None,
-        weights: TransformerWeights | None = None,
-    ) -> Tensor:
-        """Tokens of the target. The attention weights of every block are added to ``weights``."""
-        tokens = self._embed(target, self.target_embedding)
+        return_weights: bool = False,
+    ) -> tuple[Tensor, list[Tensor], list[Tensor]]:
+        """Tokens of the target, and with ``return_weights`` the weights of self- and of cross-attention."""
+        tokens, weights = self._embed(target, self.target_embedding), list[Tensor]()
         mask = combine_masks(causal_mask(target.shape[1], device=target.device), mask)
         for block in self.decoder:
-            if weights is None:
-                tokens = block(tokens, memory, mask=mask, memory_mask=memory_mask)
-            else:
-                tokens, (own, cross) = block(tokens, memory, mask=mask, memory_mask=memory_mask, return_weights=True)
-                weights.decoder.append(own)
-                weights.cross.append(cross)
-        return self.decoder_norm(tokens)
+            tokens, added = block(tokens, memory, mask=mask, memory_mask=memory_mask, return_weights=return_weights)
+            weights += added
+        return self.decoder_norm(tokens), weights[::2], weights[1::2]
 
     def _embed(self, symbols: Tensor, embedding: nn.Embedding) -> Tensor:
         tokens = symbols.shape[1]
