@@ -1,4 +1,4 @@
-"""Attention under torch.compile, in a process without the type checks of the tests, which cannot be traced."""
+"""Compiled and exported attention, in a process without the type checks of the tests, which cannot be traced."""
 
 import subprocess
 import sys
@@ -32,5 +32,21 @@ with torch.no_grad():
 )
 def test_a_compiled_model_is_one_graph_and_trains(settings):
     command = [sys.executable, "-c", TRAIN_COMPILED, repr(settings)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+EXPORT_RELEASED = """
+import torch, vit_vs_cnn as vc
+model = vc.create_model("attention/resnet8", image_size=8, released=True, window_size=5).eval()
+images = torch.randn(5, 3, 8, 8)
+batch = torch.export.Dim("batch", min=1)
+program = torch.export.export(model, (images[:2],), dynamic_shapes={"images": {0: batch}})
+torch.testing.assert_close(program.module()(images), model(images))
+"""
+
+
+def test_an_exported_network_of_released_attention_takes_any_number_of_images():
+    command = [sys.executable, "-c", EXPORT_RELEASED]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]

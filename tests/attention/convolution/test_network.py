@@ -219,6 +219,11 @@ def test_computing_in_chunks_changes_neither_outputs_nor_gradients(monkeypatch, 
         assert_equal(parts, whole, 1e-11)
 
 
+def test_a_trainable_layer_accepts_an_empty_batch():
+    layer = ConvolutionalAttention(CHANNELS, FILTERS, 3, padding=1, released=True).double()
+    assert layer(images()[:0]).shape == (0, *layer(images()).shape[1:])
+
+
 def test_bfloat16_autocast_changes_a_trainable_layer_by_rounding_only():
     layer = ConvolutionalAttention(CHANNELS, FILTERS, 3, padding=1, released=True)
     x = images(dtype=torch.float32)

@@ -317,9 +317,9 @@ class ConvolutionalAttention(nn.Module):
         centre = [(axis.window - 1) // 2 for axis in self.geometry]
         tokens = windows[:, centre[0] * self.geometry.cols.window + centre[1]]
         queries = (tokens @ self.query_weight.flatten(0, 1).mT).unflatten(1, (self.num_heads, KEY_DIM))
-        bias = self.position_bias.to(queries.dtype).expand(len(queries), -1, -1)
+        bias = self.position_bias.to(queries.dtype).expand(queries.shape[0], -1, -1)
         weights = torch.baddbmm(bias, queries, keys.mT, alpha=KEY_DIM**-0.5).softmax(dim=-1)
-        shape = (len(images), math.prod(queries_of_image))
+        shape = (images.shape[0], math.prod(queries_of_image))  # len would fix the batch size of an exported program
         return torch.bmm(weights, windows).unflatten(0, shape), weights.unflatten(0, shape)
 
 
