@@ -207,11 +207,20 @@ def test_without_an_output_the_table_and_the_json_are_printed(vit, photos, capsy
     monkeypatch.setattr(sys, "stdin", io.StringIO())
     assert main(["predict", str(vit.path), str(photos), "--quiet"]) == 0
     printed = capsys.readouterr().out
-    assert "broken.jpg" in printed and "found on 30 validation images" in printed
+    assert "broken.jpg" in printed and "calibrated for images like the 30 validation images" in printed
     assert f"in {photos}/" in printed and f"{photos}/a.png" not in printed
     assert main(["predict", str(vit.path), str(photos / "a.png"), "--json", "--quiet"]) == 0
     predictions = json.loads(capsys.readouterr().out)
     assert predictions["temperature"] == vit.calibration.temperature and len(predictions["pictures"]) == 1
+
+
+def test_a_summary_reports_that_all_of_ten_or_more_images_get_one_class():
+    def lines(*classes):
+        return ImagePredictions([""] * len(classes), ("cat", "dog"), np.eye(2)[[*classes]]).lines
+
+    note = "The network predicts dog for all 10 images. Try images of other classes, too."
+    assert note in lines(*[1] * 10)
+    assert not any("for all" in line for line in lines(*[1] * 9) + lines(*[1] * 10, 0))
 
 
 def test_most_accurate_model_of_an_experiment_predicts_unless_one_is_named(trained_once, photos, capsys):

@@ -60,6 +60,8 @@ Network = TypeVar("Network", bound="TrainedNetwork")
 
 #: Number of rows that are displayed, and of classes that a summary counts.
 MAX_SHOWN_ROWS, MAX_COUNTED_CLASSES = 20, 10
+#: Smallest number of images for which a summary reports that all predictions are of one class.
+MIN_IMAGES_OF_ONE_CLASS = 10
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -130,12 +132,15 @@ class ImagePredictions(CommandResult):
 
     @property
     def lines(self) -> list[str]:
-        """Counts of images by class, and whether probabilities are calibrated."""
-        counts = self.by_class
-        class_texts = ", ".join(f"{name} {count:,}" for name, count in [*counts.items()][:MAX_COUNTED_CLASSES])
+        """Counts of images by class, and the images for which probabilities are calibrated."""
+        counts, count = self.by_class, len(self) - len(self.errors)
+        class_texts = ", ".join(f"{name} {number:,}" for name, number in [*counts.items()][:MAX_COUNTED_CLASSES])
         rest = len(counts) - MAX_COUNTED_CLASSES
-        line = f"{format_count(len(self) - len(self.errors), 'image')}: {class_texts}"
+        line = f"{format_count(count, 'image')}: {class_texts}"
         lines = [line + (f", and {rest} more classes" if rest > 0 else "")]
+        if len(counts) == 1 and count >= MIN_IMAGES_OF_ONE_CLASS:
+            name = next(iter(counts))
+            lines.append(f"The network predicts {name} for all {count:,} images. Try images of other classes, too.")
         if self.errors:
             lines.append(describe_unreadable(self.names, self.errors))
         calibration = self.calibration
@@ -143,8 +148,8 @@ class ImagePredictions(CommandResult):
             lines.append(f"Probabilities are not calibrated: that needs {MIN_VALIDATION_IMAGES} validation images")
         else:
             lines.append(
-                f"Probabilities are calibrated: temperature {calibration.temperature:.3g}, found on "
-                f"{calibration.images:,} validation images"
+                f"Probabilities are calibrated for images like the {calibration.images:,} validation images "
+                f"(temperature {calibration.temperature:.3g})"
             )
         return lines
 
