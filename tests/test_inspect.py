@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 from torch import nn
 
-from tests.experiments.tiny import run_quietly, tiny_experiment
+from tests.experiments.tiny import run_quietly, tiny_config, tiny_experiment
 from tests.reporting.inspected import run as inspected_run
 from tests.reporting.inspected import shown
 from vit_vs_cnn.attention.convolution import head_fit
@@ -32,7 +32,7 @@ from vit_vs_cnn.inspection.inspect import (
     select_methods,
 )
 from vit_vs_cnn.networks.trained_network import TrainedNetwork
-from vit_vs_cnn.reporting.inspection_page import describe_prediction
+from vit_vs_cnn.reporting.inspection_page import describe_prediction, with_display_names
 from vit_vs_cnn.training.checkpoints import CheckpointInfo
 
 STEPS = 5
@@ -72,18 +72,50 @@ def inspected(experiment, tmp_path_factory):
 
 def test_an_experiment_gives_an_interactive_page_figures_and_tables(inspected):
     folder, printed = inspected
-    for text in ("vit-n120-s3 is right on", "deletion: rollout (class-agnostic)", "deletion: grad_cam", "index.html"):
+    known = "ViT is the run vit-n120-s3. ViT is right on", "ResNet is the run resnet-n120-s3."
+    for text in (*known, "(deletion): rollout (class-agnostic) on", "index.html"):
         assert text in printed, text
     assert [path.name for path in (folder / "figures").iterdir()] == ["sheet_0.png"]
     page = (folder / "index.html").read_text()
-    assert 'id="explorer"' in page and "Labels are not used" in page
+    assert 'id="explorer"' in page and "<h1>ViT and ResNet: " in page
+    assert "first those whose class has a mean probability near 50 %" in page
+    assert "Maps and scores do not use labels" in page and "smallest value to its largest, the same for all" in page
+
+
+def test_maps_are_for_one_class_and_images_of_moderate_difficulty_come_first(experiment):
+    networks = open_networks([experiment])
+    images = select_images(networks, count=9)
+    inspection = inspect_networks(networks, images, ["random"], by_difficulty=True)
+    found, labels = inspection.networks, inspection.images.data.labels
+    mean = torch.stack([network.probabilities for network in found]).mean(dim=0)
+    distance = (mean.gather(1, labels[:, None]).squeeze(1) - 0.5).abs()
+    assert (distance.diff() >= -1e-5).all()
+    assert sorted(inspection.images.data.sample_ids) == sorted(images[0].data.sample_ids)
+    assert torch.equal(found[0].target_classes, found[1].target_classes)
+    most_probable = mean.gather(1, found[0].target_classes[:, None]).squeeze(1)
+    assert (most_probable >= mean.amax(dim=1) - 1e-5).all()
+    named = inspect_networks(networks, images, ["random"])
+    assert named.images.data.sample_ids == images[0].data.sample_ids
+
+
+def test_networks_of_an_experiment_are_those_of_its_primary_comparison(tmp_path):
+    resnet, vit = (tiny_config(tmp_path)["models"][name] for name in ("resnet", "vit"))
+    models = {"resnet": resnet, "vit": vit, "resnet_wide": {**resnet, "options": {"width": 5}}}
+    protocol = {"train_sizes": [60, 120], "seeds": [3], "budget": {"steps": 1}, "batch_size": 14}
+    tiny = tiny_experiment(tmp_path, models=models, protocol={**protocol, "pairs": [["resnet_wide", "vit"]]})
+    run_quietly(tiny)
+    networks = open_networks([tiny.folder])
+    assert [network.name for network in networks] == ["vit-n120-s3", "resnet_wide-n120-s3"]
+    assert [network.name for network in with_display_names(networks)] == ["ViT", "ResNet-wide"]
+    sizes = open_networks([_run_folder(tiny.folder, f"vit-n{size}-s3") for size in (60, 120)])
+    assert [network.name for network in with_display_names(sizes)] == ["vit-n60-s3", "vit-n120-s3"]
 
 
 def test_scores_have_intervals_and_caveats(inspected):
     folder, printed = inspected
     assert "integrated" not in printed and "…" not in printed
     rows = list(csv.DictReader((folder / "scores.csv").read_text().splitlines()))
-    methods = {"vit": ("rollout", "random", "centre"), "res": ("grad_cam", "random", "centre")}
+    methods = {"ViT": ("rollout", "random", "centre"), "Res": ("grad_cam", "random", "centre")}
     expected = [(network, method) for network, names in methods.items() for method in names]
     assert [(row["network"][:3], row["method"]) for row in rows] == expected
     assert {row["images"] for row in rows} == {"5"}
@@ -249,7 +281,7 @@ def test_inspected_images_that_are_training_images_are_counted(experiment, tmp_p
         Image.fromarray(image.permute(1, 2, 0).numpy()).save(tmp_path / f"{number}.png")
     for words, count in (([str(tmp_path)], 1), (["0", "1"], 0)):
         found = inspect_networks([run], select_images([run], words), ["random"])
-        assert found.lines[1].count("2 of the 3 images are from its training set; ") == count
+        assert found.lines[1].count("2 of the 3 images are from its training set. ") == count
 
 
 @pytest.mark.parametrize(

@@ -528,16 +528,17 @@ def inspect(
 ) -> "Inspection":
     """Write an interactive page that shows which image regions influence the networks.
 
-    The page has maps over images, each compared with random maps.
+    The page has maps over images, each compared with random maps. The maps of all networks are for the same class.
 
     Arguments:
         paths: checkpoints and folders of runs, shown side by side.
-            For an experiment: the first transformer and CNN, at the largest training size with runs of all models.
-        images: files, folders, or numbers of test images. Default: randomly sampled test images.
+            For an experiment: the two models of its primary comparison, at the largest training size with runs of both.
+        images: files, folders, or numbers of test images. Default: randomly sampled test images, those of moderate
+            difficulty first.
         count: number of images to sample, from the test images or from each folder.
-        methods: rollout, relevance, grad_cam, ... Default: rollout and relevance for transformers, else grad_cam.
+        methods: relevance, rollout, grad_cam, ... Default: relevance and rollout for transformers, else grad_cam.
             Rollout has options: "rollout head_fusion=max discard_ratio=0.9 residual=0.5".
-        class_name: class that the maps explain. Default: the predicted class.
+        class_name: class that the maps explain. Default: the most probable class, on average over the networks.
         score: also score the methods by deletion and insertion on other test images.
         score_images: number of these images.
         output: folder of the page. Default: report/inspection/ in an experiment, otherwise inspection/ in the run,
@@ -558,7 +559,7 @@ def inspect(
     """
     with _progress(quiet) as report_progress:
         from vit_vs_cnn.inspection import inspect as inspection_module
-        from vit_vs_cnn.reporting.inspection_page import write_inspection_page
+        from vit_vs_cnn.reporting.inspection_page import with_display_names, write_inspection_page
 
         _check_whole(1, count=count, score_images=score_images)
         _check_whole(0, seed=seed)
@@ -573,8 +574,9 @@ def inspect(
         networks = inspection_module.open_networks(folders, trust=trust)
         report_progress("reading images")
         chosen = inspection_module.select_images(networks, words, count=count, **options)
+        networks = with_display_names(networks)
         inspection = inspection_module.inspect_networks(
-            networks, chosen, _as_tuple(methods), class_name, report_progress
+            networks, chosen, _as_tuple(methods), class_name, report_progress, by_difficulty=not words
         )
         if score:
             scored = {"count": score_images, "report_progress": report_progress, **options}
@@ -598,8 +600,8 @@ def predict(
 ) -> "ImagePredictions":
     """Predict the classes of images, with calibrated probabilities.
 
-    Images are preprocessed as in training. Each has a row: its class, and the probability calibrated on validation
-    images. Unreadable images have a row with the reason.
+    Images are preprocessed as in training. Each has a row: its class and probability, or the reason why it cannot be
+    read. Probabilities are calibrated for images like the validation images. If you know the classes, use evaluate.
 
     Arguments:
         checkpoint: a checkpoint, an exported .safetensors file, the folder of a run or an experiment, or

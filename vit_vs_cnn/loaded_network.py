@@ -97,7 +97,7 @@ class LoadedNetwork(TrainedNetwork):
         from vit_vs_cnn.inspection.inspect import class_number, images_for, select_methods
         from vit_vs_cnn.inspection.saliency import saliency_maps
 
-        method = method or select_methods(self)[-1]
+        method = method or select_methods(self)[0]
         images = parse_input_images(image, channels=self.image_shape[0])
         if len(images) != 1:
             raise InputError(f"explain takes one image, got {len(images)}")

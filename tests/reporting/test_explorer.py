@@ -167,6 +167,7 @@ def reader(browser, written):
     assert_readable(render_page(browser, explorer))
     reader = _Reader(browser)
     reader.settle()
+    reader.show("layer")
     reader.weights = _on_page(explorer.read_text(), 0, [2, 2, 2])
     yield reader
     assert browser.get_log("browser") == []
@@ -174,6 +175,25 @@ def reader(browser, written):
 
 def _row(matrix, row, col):
     return matrix[0, EXTRA + row * GRID[1] + col, EXTRA:]
+
+
+def test_the_page_begins_with_smooth_maps_for_one_class_and_explains_the_methods(browser, written):
+    render_page(browser, written[0])
+    reader = _Reader(browser)
+    reader.settle()
+    for panel, method in enumerate(("relevance", "grad_cam")):
+        assert reader.find('select[aria-label="Method"]', panel).get_property("value") == method
+        assert "raise" in reader.text(".small", panel) and "Class: " in reader.text(".small", panel)
+    reader.choose("#opacity", "1")
+    script = (
+        "const c = arguments[0]; const p = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;"
+        "return new Set(new Uint32Array(p.buffer)).size"
+    )
+    colours = {}
+    for drawn in ("smooth", "blocks"):
+        reader.choose("#drawn", drawn)
+        colours[drawn] = browser.execute_script(script, reader.find(".main"))
+    assert colours["blocks"] <= PATCHES < 5 * PATCHES < colours["smooth"]
 
 
 def test_hovering_over_a_patch_shows_the_weights(reader, written):
@@ -253,6 +273,7 @@ def test_keys_change_patch_layer_head_image_and_method(reader):
     reader.keys("[", "[", "[", "]")
     assert "Layer 2 of 3" in reader.text(".count")
     reader.keys("[", "n", "n")  # the other network, and back
+    reader.show("layer")
     assert "Layer 1 of 3" in reader.text(".count")
     reader.keys("]")
     reader.keys(";")  # the choice before the first is the last: head 2
@@ -273,6 +294,9 @@ def test_a_phone_shows_the_page_without_horizontal_scrolling(browser, written):
     reader = _Reader(browser)
     reader.settle()
     canvas = reader.find(".main")
+    bottom = browser.execute_script("return arguments[0].getBoundingClientRect().bottom", canvas)
+    assert bottom <= 800, "the first map is on the first screen"
+    reader.show("layer")
     browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", canvas)
     script = "const b = arguments[0].getBoundingClientRect(); return [b.x, b.y, b.width, b.height]"
     box = browser.execute_script(script, canvas)

@@ -27,6 +27,7 @@ from vit_vs_cnn.data.decoding import (
 from vit_vs_cnn.data.images import LabelledImages, concatenate
 from vit_vs_cnn.data.listing import ENDINGS
 from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.experiments.analysis_plan import read_plan
 from vit_vs_cnn.files import CommandResult
 from vit_vs_cnn.inspection.attention_weights import AttentionMaps, Images, attention_maps, has_attention
 from vit_vs_cnn.inspection.deletion import DeletionTest, deletion_grid, limit_grid_size
@@ -39,9 +40,11 @@ from vit_vs_cnn.runs.experiment_folder import read_finished_results, select_resu
 from vit_vs_cnn.strict_yaml import frame_records
 
 #: Methods if none is named: with attention, of a CNN, and of a network without feature maps.
-DEFAULT_ATTENTION_METHODS, DEFAULT_CNN_METHODS = ("rollout", "relevance"), ("grad_cam",)
+DEFAULT_ATTENTION_METHODS, DEFAULT_CNN_METHODS = ("relevance", "rollout"), ("grad_cam",)
 DEFAULT_METHODS = ("integrated_gradients",)
 BATCH_SIZE = 32
+#: Order of test images, for a reader.
+ORDER_TEXT = "first those whose class has a mean probability near 50 %"
 #: Images whose attention weights are kept, which take much memory.
 MAX_IMAGES_WITH_WEIGHTS = 64
 
@@ -132,10 +135,12 @@ class Inspection(CommandResult):
             trained = network.network.training_hashes.count_in(hashes)
             labels = zip(map(images.label, range(count)), network.predicted.tolist(), strict=True)
             right = [label == images.data.class_names[predicted] for label, predicted in labels if label is not None]
-            better = [f"{m.label} {sum(m.relative_deletion(i) > 0 for i in range(count))}" for m in network.methods]
-            is_right = f"is right on {sum(right)} of {len(right)} images; " if right else ""
-            is_right += f"{trained} of the {count} images are from its training set; " * (trained > 0)
-            lines.append(f"{network.name} {is_right}maps that beat random maps in deletion: {', '.join(better)}.")
+            better = [f"{m.label} on {sum(m.relative_deletion(i) > 0 for i in range(count))}" for m in network.methods]
+            run = "" if network.network.origin is None else network.network.origin.name
+            text = "" if run in network.name else f"{network.name} is the run {run}. "
+            text += f"{network.name} is right on {sum(right)} of {len(right)} images. " if right else ""
+            text += f"{trained} of the {count} images are from its training set. " * (trained > 0)
+            lines.append(f"{text}Maps of {network.name} better than random maps (deletion): {', '.join(better)}.")
             if network.why_no_attention is not None:
                 lines.append(f"{network.name} has no figures of attention: {network.why_no_attention}")
         return lines + [f"{name}: {method} is not scored: {reason}" for (name, method), reason in self.skipped.items()]
@@ -163,18 +168,32 @@ def inspect_networks(
     methods: Sequence[str] = (),
     target_class: str | None = None,
     report_progress: Callable[[str], None] = lambda _: None,
+    *,
+    by_difficulty: bool = False,
 ) -> Inspection:
     """Compute predictions, maps and their scores of networks on the same images.
 
+    The maps of all networks are for the same class of an image: by default the one of the highest mean probability.
+
     Arguments:
         images: of each network, as it gets them (``select_images``). The page shows the largest.
+        by_difficulty: begin with the images whose class has a mean probability near 0.5. All must have a label.
 
     Raises:
         InputError: an unknown method or class.
     """
     chosen = [select_methods(network, methods) for network in networks]
-    target = None if target_class is None else class_number(target_class, networks[0].class_names)
-    options: dict[str, Any] = {"grid_size": _shared_grid(networks), "target_class": target}
+    pairs = zip(networks, images, strict=True)
+    probabilities = torch.stack([predict_probabilities(*pair).cpu() for pair in pairs]).mean(dim=0)
+    if by_difficulty:
+        labels, source = images[0].data.labels, f"{images[0].source}, {ORDER_TEXT}"
+        order = (probabilities.gather(1, labels[:, None]).squeeze(1) - 0.5).abs().argsort(stable=True)
+        probabilities = probabilities[order]
+        images = [InspectedImages(seen.data.subset(order), source) for seen in images]
+    classes = probabilities.argmax(dim=1)
+    if target_class is not None:
+        classes = torch.full_like(classes, class_number(target_class, networks[0].class_names))
+    options: dict[str, Any] = {"grid_size": _shared_grid(networks), "target_class": classes}
     options["report_progress"] = report_progress
     parts = zip(networks, images, chosen, strict=True)
     inspected = tuple(inspect_network(network, seen, names, **options) for network, seen, names in parts)
@@ -223,26 +242,22 @@ def inspect_network(
     methods: Sequence[str],
     *,
     grid_size: tuple[int, int],
-    target_class: int | None = None,
+    target_class: int | Int64[Tensor, "images"] | None = None,
     report_progress: Callable[[str], None] = lambda _: None,
 ) -> NetworkInspection:
     """Predictions, maps and their scores, and the attention of one network. No label is used.
 
     Arguments:
-        target_class: class of the maps and of deletion; the predicted one if None.
+        target_class: class of the maps and of deletion, one for all images or for each; the predicted one if None.
 
     Raises:
         InputError: as ``saliency_maps``. If no method needs them, missing attention weights are no error.
     """
     report_progress(f"{network.name}: predictions and random maps")
-    pixels = images_for(network, images.data.images)
-    with torch.no_grad():
-        logits = torch.cat([network.network(batch) for batch in pixels.split(BATCH_SIZE)])
-    check_finite(logits, network.name)
-    probabilities = logits.softmax(dim=1)
+    pixels, probabilities = images_for(network, images.data.images), predict_probabilities(network, images)
     classes = probabilities.argmax(dim=1)
     if target_class is not None:
-        classes = torch.full_like(classes, target_class)
+        classes = torch.as_tensor(target_class, device=classes.device).expand_as(classes)
     parts = zip(pixels.split(BATCH_SIZE), classes.split(BATCH_SIZE), strict=True)
     tests = [DeletionTest(network.network, *part, grid_size=grid_size) for part in parts]
     by_chance = [torch.stack([test.areas(noise) for noise in random_maps(test.images)]).mean(dim=0) for test in tests]
@@ -255,6 +270,14 @@ def inspect_network(
     report_progress(f"{network.name}: attention weights")
     attention, reason = read_attention(network, pixels[:MAX_IMAGES_WITH_WEIGHTS])
     return NetworkInspection(network, probabilities, classes, results, attention, reason)
+
+
+def predict_probabilities(trained: TrainedNetwork, images: InspectedImages) -> Float[Tensor, "images classes"]:
+    """Probabilities of the classes, without calibration. Raises InputError: a logit is not finite."""
+    with torch.no_grad():
+        logits = [trained.network(batch) for batch in images_for(trained, images.data.images).split(BATCH_SIZE)]
+    check_finite(torch.cat(logits), trained.name)
+    return torch.cat(logits).softmax(dim=1)
 
 
 def images_for(trained: TrainedNetwork, images: UInt8[Tensor, "batch channels rows cols"]) -> Images:
@@ -324,8 +347,8 @@ def find_error(trained: TrainedNetwork, method: str) -> str | None:
 def open_networks(paths: Sequence[Path], *, trust: bool = False) -> list[TrainedNetwork]:
     """The networks at checkpoints and in folders of runs and experiments.
 
-    Of an experiment: the first model with attention and the first without, of the largest training size that all
-    models have finished, and the seed that most have finished.
+    Of an experiment: the two models of the primary comparison, at the largest training size that both have finished,
+    and the seed that most have finished; networks with attention first.
 
     Raises:
         InputError: a network cannot be opened, or networks have other classes.
@@ -388,15 +411,14 @@ def _sample(total: int, count: int, seed: int) -> Int64[Tensor, "chosen"]:
 
 
 def _of_experiment(folder: Path, trust: bool) -> list[TrainedNetwork]:
-    results = select_results(read_finished_results(folder))
+    results, plan = read_finished_results(folder), read_plan(folder)
+    models = list(dict.fromkeys(result.model for result in results.values()))
+    pair = plan.pair if plan is not None and plan.pair is not None and {*plan.pair} <= {*models} else models[:2]
+    results = select_results({run: result for run, result in results.items() if result.model in pair})
     counts = Counter(result.seed for result in results.values())
     seed = min(counts, key=lambda seed: (-counts[seed], seed))
-    kinds: dict[bool, TrainedNetwork] = {}
-    for run, result in results.items():
-        if result.seed == seed and len(kinds) < 2:
-            trained = TrainedNetwork.open(run, trust=trust)
-            kinds.setdefault(has_attention(trained.network), trained)
-    return [kinds[kind] for kind in (True, False) if kind in kinds]
+    networks = [TrainedNetwork.open(run, trust=trust) for run, result in results.items() if result.seed == seed]
+    return sorted(networks, key=lambda trained: not has_attention(trained.network))
 
 
 def _scored_images(networks: Sequence[TrainedNetwork], root: Path | None) -> tuple[list[LabelledImages], str]:

@@ -42,6 +42,7 @@ class SaliencyMethod:
     """A method that computes maps.
 
     Arguments:
+        description: a sentence for readers of a page.
         class_specific: whether the map is for a class; otherwise it does not depend on the classifier head.
         compute: function from a request to maps on the method's own grid.
     """
@@ -202,23 +203,23 @@ _Methods = Mapping[str, tuple[str, Callable[[SaliencyRequest], Maps]]]
 #: By the kind of network and whether the map is for a class: name, description and function of each method.
 _METHODS: Mapping[tuple[Needs, bool], _Methods] = {
     ("attention", False): {
-        "raw_attention": ("attention of the last layer, mean of the heads", _of_attention(raw_attention_map)),
-        "rollout": ("attention through all layers, mean of the heads", _of_attention(rollout_map)),
+        "raw_attention": ("Attention weights of the last layer, mean of all heads.", _of_attention(raw_attention_map)),
+        "rollout": ("Patches that information comes from, through all layers.", _of_attention(rollout_map)),
     },
     ("attention", True): {
-        "gradient_rollout": ("rollout of attention times its gradient", _of_gradients(gradient_rollout_map)),
-        "relevance": ("attention times its gradient, accumulated", _of_gradients(relevance_map)),
+        "gradient_rollout": ("Rollout of attention that raises the class score.", _of_gradients(gradient_rollout_map)),
+        "relevance": ("Attention that raises the class score, added up over layers.", _of_gradients(relevance_map)),
     },
-    ("convolution", True): {"grad_cam": ("feature maps weighted by their gradients", _of_class(grad_cam))},
+    ("convolution", True): {"grad_cam": ("Feature maps that raise the class score, added up.", _of_class(grad_cam))},
     ("any", True): {
         "integrated_gradients": (
-            "pixels times their mean gradient from an empty image",
+            "Pixels that change the class score, compared with an empty image.",
             _of_class(integrated_gradients),
         )
     },
     ("any", False): {
-        "random": ("random values", lambda request: image_noise(request.images, "random map")[:, 0]),
-        "centre": ("a Gaussian in the middle of the image", _centre),
+        "random": ("Random values, for comparison.", lambda request: image_noise(request.images, "random map")[:, 0]),
+        "centre": ("A spot in the middle of every image, for comparison.", _centre),
     },
 }
 METHODS: Mapping[str, SaliencyMethod] = {

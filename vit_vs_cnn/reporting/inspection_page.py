@@ -6,6 +6,7 @@ import json
 import math
 import zlib
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -19,6 +20,7 @@ from PIL import Image
 from rich.console import Console
 from torch import Tensor
 
+from vit_vs_cnn.analysis.model_summaries import display_name
 from vit_vs_cnn.console import format_count, join_names
 from vit_vs_cnn.inspection.inspect import InspectedImages, Inspection, NetworkInspection
 from vit_vs_cnn.inspection.map_scores import (
@@ -28,8 +30,9 @@ from vit_vs_cnn.inspection.map_scores import (
     SCORE_ERROR_RATE,
 )
 from vit_vs_cnn.inspection.randomized_weights import NUM_SHUFFLES, STAGE_ALL_WEIGHTS
-from vit_vs_cnn.inspection.saliency import resize_maps
+from vit_vs_cnn.inspection.saliency import get_method, resize_maps
 from vit_vs_cnn.models.input_wrappers import find_center_crop
+from vit_vs_cnn.networks.trained_network import TrainedNetwork
 from vit_vs_cnn.reporting.figures.drawing import as_rgb, make_axes, wrap_text
 from vit_vs_cnn.reporting.page import Page
 from vit_vs_cnn.reporting.style import COLOUR_MAP, assign_styles
@@ -88,21 +91,28 @@ def write_inspection_page(
     if len(packed) < count:
         data = _page_data(inspection, len(packed))
     weights = {f"w{number}-{index}": text for index, image in enumerate(packed) for number, (text, _) in image.items()}
-    title, assets = f"Inspection of {join_names(names)}", ("explorer.css", "explorer.js")
-    page = Page(title, inspection.lines, styles=assign_styles(names), assets=assets)
-    page.template("explorer.html", weights=weights, data=data)
+    title = f"{join_names(names)}: important image regions"
+    page = Page(title, styles=assign_styles(names), assets=("explorer.css", "explorer.js"))
+    page.template("explorer.html", weights=weights, data=data, lines=inspection.lines)
     max_error = max([0.0, *(error for image in packed for _, error in image.values())])
-    classes = "the predicted class"
-    if any(bool((network.target_classes != network.predicted).any()) for network in networks):
-        classes = f"the class {inspection.images.data.class_names[int(networks[0].target_classes[0])]}"
+    page.template("about_maps.html")
     page.text(_page_limits(inspection, len(packed), max_error), note=True)
-    page.template("about_maps.html", classes=classes)
     if not inspection.scores.empty:
         _add_scores(page, inspection.scores)
     page.heading("Maps side by side")
     caption = "Maps over images: blue for the smallest value of a map, yellow for the largest."
     page.picture(overlay_figure(inspection.images, networks), caption, "sheet_0", ["png"])
     return page.write(folder)
+
+
+def with_display_names(networks: Sequence[TrainedNetwork]) -> Sequence[TrainedNetwork]:
+    """The networks with the display names of their models, as in the report, if these differ."""
+    names = [
+        display_name(network.origin.model) if network.origin and network.origin.name == network.name else network.name
+        for network in networks
+    ]
+    is_distinct = len({*names}) == len(names)
+    return [replace(one, name=name) for one, name in zip(networks, names, strict=True)] if is_distinct else networks
 
 
 def _add_scores(page: Page, scores: pandas.DataFrame) -> None:
@@ -228,6 +238,7 @@ def _page_data(inspection: Inspection, count: int) -> dict[str, Any]:
         "models": [_network_data(network, images.data.class_names, labels) for network in inspection.networks],
         "levels": WEIGHT_STEPS,
         "scales": SCALE_STEPS,
+        "rollout": get_method("rollout").description,
         "colours": {name: _base64(values.astype(np.uint8).tobytes()) for name, values in colours.items()},
     }
 

@@ -3,6 +3,8 @@
   const $ = (id) => document.getElementById(id);
   const data = JSON.parse($("data").textContent);
   const FUSIONS = ["mean", "max", "min"];
+  const ABOUT = {
+    layer: "Attention weights of one layer: the patches that one patch takes information from.", rollout: data.rollout };
   const SIDE = 512;
   const MARGIN = 28; // for the numbers beside the heads of all layers
 
@@ -21,7 +23,8 @@
   const counted = (index) => index + 1; // layers and heads, for a reader
   const number = (value) => (value === 0 ? "0" : Math.abs(value) >= 0.001 ? value.toFixed(4) : value.toExponential(2));
   const scored = ([deletion, chance, faster]) =>
-    `Deletion ${deletion.toFixed(2)}, random ${chance.toFixed(2)} (${faster >= 0 ? "+" : "−"}${percent(Math.abs(faster))}).`;
+    `Deletion ${deletion.toFixed(2)}, random ${chance.toFixed(2)} (${faster >= 0 ? "+" : "−"}${percent(Math.abs(faster))}). ` +
+    "Lower is better: the probability of the class falls sooner if these regions are removed first.";
   const clamp = (value, low, high) => Math.min(high, Math.max(low, value));
 
   // ---------------------------------------------------------------- weights
@@ -111,7 +114,7 @@
 
   // ---------------------------------------------------------------- state
 
-  const state = { image: 0, place: [0.5, 0.5], target: null, held: false, reads: false, active: 0 };
+  const state = { image: 0, place: [0.5, 0.5], pointed: false, target: null, held: false, reads: false, active: 0 };
   const pictures = data.images.map((image) => {
     const picture = new Image();
     picture.onload = () => draw();
@@ -144,6 +147,7 @@
       this.models = make("select", { "aria-label": "Network", onchange: () => this.choose(+this.models.value) });
       data.models.forEach((model, i) => this.models.append(make("option", { value: i, textContent: model.name })));
       this.methods = make("select", { "aria-label": "Method", onchange: () => this.show(this.methods.value) });
+      this.meaning = make("p", { className: "small" });
       this.says = make("p", { className: "says" });
       this.main = make("canvas", { className: "main", tabIndex: 0, role: "img", "aria-label": "Map over the image" });
       this.bar = make("canvas", { width: 256, height: 1, "aria-hidden": "true" });
@@ -163,7 +167,7 @@
         make("summary", { textContent: "Numbers" }), this.numbers]);
       const bar = make("div", { className: "bar" }, [this.low, this.bar, this.high]);
       this.root = make("section", { className: "panel", "data-panel": this.index }, [
-        make("div", { className: "row" }, [this.models, this.methods]), this.says, this.main, bar, this.readout,
+        make("div", { className: "row" }, [this.models, this.methods]), this.meaning, this.says, this.main, bar, this.readout,
         this.layers, this.heads, this.all, this.allNote, this.details]);
       this.root.addEventListener("pointerdown", () => { state.active = this.index; });
       this.root.addEventListener("focusin", () => { state.active = this.index; });
@@ -187,18 +191,15 @@
       return other ? other.attention.grid : this.map().grid;
     }
     map() { return this.about.maps.find((map) => map.method === this.view); }
-    /** What a map is for, and how good it is. */
-    told(map) {
-      const of = map.specific ? `, for “${map.classes[state.image]}”` : "";
-      return `${map.about[0].toUpperCase()}${map.about.slice(1)}${of}. ${scored(map.score[state.image])}`;
-    }
     choose(model) {
       this.model = model;
       this.models.value = model;
       const attends = this.about.attention;
-      this.views = [
+      const specific = this.about.maps.filter((map) => map.specific);
+      this.views = [ // maps for a class first: they can be compared between networks
+        ...specific.map((map) => [map.method, map.method]),
         ...(attends ? [["layer", "one layer"], ["rollout", "rollout (class-agnostic)"]] : []),
-        ...this.about.maps.map((map) => [map.method, map.specific ? map.method : `${map.method} (class-agnostic)`]),
+        ...this.about.maps.filter((map) => !map.specific).map((map) => [map.method, `${map.method} (class-agnostic)`]),
       ];
       this.methods.replaceChildren(...this.views.map(([value, textContent]) => make("option", { value, textContent })));
       if (attends) this.layer = clamp(this.layer ?? attends.heads.length - 1, 0, attends.heads.length - 1);
@@ -274,7 +275,7 @@
         : typeof this.head === "number" ? weights.head(this.layer, this.head, start)
         : weights.layer(this.layer, this.head, start);
       const values = all.subarray(extra);
-      return { grid, values, low: 0, high: Math.max(...values), extra: all.subarray(0, extra), weights, start };
+      return { grid, values, low: Math.min(...values), high: Math.max(...values), extra: all.subarray(0, extra), weights, start };
     }
     async draw() {
       const asked = (this.asked = {});
@@ -296,8 +297,9 @@
       context.filter = "grayscale(0.85)";
       context.drawImage(pictures[state.image], 0, 0, width, height);
       context.filter = "none";
-      context.imageSmoothingEnabled = false;
-      context.drawImage(heatOf(values, grid, low, high, opacity), 0, 0, width, height);
+      context.imageSmoothingEnabled = $("drawn").value === "smooth";
+      const drawn = context.imageSmoothingEnabled ? [enlarged(values, grid), FINE] : [values, grid];
+      context.drawImage(heatOf(...drawn, low, high, opacity), 0, 0, width, height);
       const outline = (place, dashed) => {
         const cells = this.grid();
         const [row, col] = cellOf(place, cells);
@@ -310,7 +312,7 @@
         }
         context.setLineDash([]);
       };
-      if (!state.reads || !this.about.attention) outline(state.place, false);
+      if (this.map() ? state.pointed : !state.reads) outline(state.place, false);
       if (state.target) outline(state.target, true);
       this.low.textContent = number(low);
       this.high.textContent = number(high);
@@ -319,7 +321,7 @@
       paintInto(ramp.data, Float64Array.from({ length: 256 }, (_, i) => i), 0, 255);
       strip.putImageData(ramp, 0, 0);
     }
-    /** Every head of every layer from the same start, each to its own greatest value. */
+    /** Every head of every layer from the same start, each from its own smallest to its own largest value. */
     paintAll({ grid, weights, start }) {
       const { heads, extra } = this.about.attention;
       const [rows, cols] = grid;
@@ -337,7 +339,7 @@
       heads.forEach((count, layer) => {
         for (let head = 0; head < count; head++) {
           const values = weights.head(layer, head, start).subarray(extra);
-          const heat = heatOf(values, grid, 0, Math.max(...values));
+          const heat = heatOf(values, grid, Math.min(...values), Math.max(...values));
           context.drawImage(heat, head * wide + 2, layer * high + 2, wide - 4, high - 4);
         }
       });
@@ -363,12 +365,14 @@
       const map = this.map();
       this.says.replaceChildren("Predicted: ", make("b", { textContent: says.class }), ` ${percent(says.share)}`,
         make("span", { className: says.right ? "right" : "wrong-text", textContent: mark }));
+      this.meaning.textContent = !map ? ABOUT[this.view]
+        : map.specific ? `${map.about} Class: ${map.classes[state.image]}.` : map.about;
       const place = state.target ?? (map || state.reads ? (map ? state.place : null) : null);
       const lines = [];
       if (map) {
-        lines.push(this.told(map));
+        lines.push(scored(map.score[state.image]));
         const [row, col] = cellOf(place, grid);
-        lines.push(`At ${said(cellOf(place, this.grid()))}: ${number(values[row * grid[1] + col])}.`);
+        if (state.pointed) lines.push(`At ${said(cellOf(place, this.grid()))}: ${number(values[row * grid[1] + col])}.`);
       } else {
         const from = state.reads ? "What the classifier reads" : `Patch ${said(cellOf(state.place, grid))}`;
         const verb = this.view === "rollout" ? "consists of" : "attends to";
@@ -419,6 +423,18 @@
       pixels[4 * i + 3] = opacity === 1 ? 255 : Math.round(255 * opacity * (0.3 + (0.7 * level) / 255));
     });
   };
+  const FINE = [128, 128];
+  /** Values on a fine grid, by bilinear interpolation. */
+  const enlarged = (values, [rows, cols]) => Float64Array.from({ length: FINE[0] * FINE[1] }, (_, i) => {
+    const at = (cell, fine, count) => clamp(((cell + 0.5) * count) / fine - 0.5, 0, count - 1);
+    const [y, x] = [at(Math.floor(i / FINE[1]), FINE[0], rows), at(i % FINE[1], FINE[1], cols)];
+    const [top, left] = [Math.floor(y), Math.floor(x)];
+    const row = (down) => {
+      const start = Math.min(down, rows - 1) * cols;
+      return values[start + left] * (1 - x + left) + values[start + Math.min(left + 1, cols - 1)] * (x - left);
+    };
+    return row(top) * (1 - y + top) + row(top + 1) * (y - top);
+  });
   const scratch = make("canvas");
   const heatOf = (values, [rows, cols], low, high, opacity) => {
     [scratch.width, scratch.height] = [cols, rows];
@@ -432,6 +448,7 @@
   // ---------------------------------------------------------------- the whole
 
   const pointAt = (place, pressed) => {
+    state.pointed = true;
     if (state.held) state.target = place;
     else if (pressed || !state.reads) {
       state.place = place;
@@ -508,7 +525,7 @@
   filter();
   $("read").onclick = () => toggle("reads");
   $("hold").onclick = () => toggle("held");
-  $("opacity").onchange = $("colours").onchange = () => draw();
+  $("opacity").onchange = $("colours").onchange = $("drawn").onchange = () => draw();
   if (!data.models.some((model) => model.attention)) $("read").hidden = true;
 
   const move = (down, right) => {
@@ -516,6 +533,7 @@
     const from = state.held ? state.target ?? state.place : state.place;
     const [row, col] = cellOf(from, grid);
     state.reads = state.reads && state.held;
+    state.pointed = true;
     const place = placeOf([clamp(row + down, 0, grid[0] - 1), clamp(col + right, 0, grid[1] - 1)], grid);
     state[state.held ? "target" : "place"] = place;
     draw();
