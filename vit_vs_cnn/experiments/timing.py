@@ -32,8 +32,8 @@ from vit_vs_cnn.workers.trainer import trains_on_cpu, uses_channels_last, world_
 
 #: Steps before and of the timing of a step, and its longest time in seconds.
 _WARM_UP, _TIMED, _SECONDS = 2, 8, 6.0
-#: Batch size of the timed forward pass of a linear probe; smaller than that of training, to save time.
-_PROBE_BATCH = 8
+#: The same for the forward passes of a linear probe, and their batch size, which is smaller than that of training.
+_PROBE_WARM_UP, _PROBE_TIMED, _PROBE_BATCH = 1, 2, 4
 #: Share of the free memory that training may take; and the memory of a process before its first step.
 MEMORY_SHARE, _PROCESS_BYTES = 0.6, 7e8
 #: Bytes for each parameter: it, its gradient, two moments of the optimizer, and an average.
@@ -77,7 +77,9 @@ def seconds_per_step(experiment: Experiment, model: str, pool: ExperimentData) -
         raise InputError(f"trainer: {one_line(error)}") from error
     trained, optimizer = fabric.setup(network, recipe.optimizer.build(network, trust=experiment.trusted))
     batch_size = experiment.protocol.batch_size
-    timed_size = min(batch_size, _PROBE_BATCH) if recipe.finetune.head else batch_size // run.accumulate
+    timed_size, warm_up, timed = batch_size // run.accumulate, _WARM_UP, _TIMED
+    if recipe.finetune.head:
+        timed_size, warm_up, timed = min(batch_size, _PROBE_BATCH), _PROBE_WARM_UP, _PROBE_TIMED
     augmentation = scaled_augmentation(run, images.training)
     data = TrainingData(
         images.training,
@@ -85,7 +87,7 @@ def seconds_per_step(experiment: Experiment, model: str, pool: ExperimentData) -
         augmentation=augmentation,
         transform=make_transform(augmentation, trust=experiment.trusted),
         batch_size=timed_size,
-        steps=_WARM_UP + _TIMED,
+        steps=warm_up + timed,
         channels_last=is_channels_last,
     )
     batches = TrainingBatches(data, device=fabric.device)
@@ -103,7 +105,7 @@ def seconds_per_step(experiment: Experiment, model: str, pool: ExperimentData) -
 
     times: list[float] = []
     with torch_threads(experiment.protocol.threads):
-        for position in range(_WARM_UP + _TIMED):
+        for position in range(warm_up + timed):
             start = time.perf_counter()
             try:
                 take_step(position)
@@ -112,10 +114,10 @@ def seconds_per_step(experiment: Experiment, model: str, pool: ExperimentData) -
             except Exception as error:  # raised by user code
                 raise InputError(f"models.{model}: a step of training fails: {one_line(error)}") from error
             times.append(time.perf_counter() - start)
-            if len(times) > _WARM_UP and sum(times) > _SECONDS:
+            if len(times) > warm_up and sum(times) > _SECONDS:
                 break
     passes = (3 if recipe.finetune.head else 1) * batch_size / timed_size
-    return passes * statistics.median(times[_WARM_UP:])
+    return passes * statistics.median(times[warm_up:])
 
 
 def _prepare(experiment: Experiment, model: str, pool: ExperimentData) -> PreparedRun:

@@ -1,5 +1,6 @@
 """Runs of an experiment, and their preparation: images, network, start weights and number of steps."""
 
+import json
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -79,6 +80,10 @@ def prepare(run: Run, data: ExperimentData) -> PreparedRun:
     return replace(prepared, start_images=start_images, scored_images_in_start=count)
 
 
+#: Multiply-accumulates of the networks that were checked, by architecture, number of classes and shape of an image.
+_MACS: dict[str, int] = {}
+
+
 def prepare_network(run: Run, images: RunImages) -> PreparedRun:
     """Build the network from the seed of a run, load its pretrained weights, and turn the budget into steps.
 
@@ -96,7 +101,10 @@ def prepare_network(run: Run, images: RunImages) -> PreparedRun:
         architecture = pretrained.adapt_architecture(architecture, (shape[1], shape[2]))
     torch.manual_seed(derive_seed(run.seed, "initialisation"))  # after reading weights, which happens only once
     network = build_network(architecture, num_classes=num_classes, image_shape=shape, location=location, trust=trust)
-    macs = check_logits(network, shape, num_classes=num_classes, location=location)
+    key = json.dumps([architecture, num_classes, shape], sort_keys=True, default=str)
+    if key not in _MACS or recipe.class_path is not None:  # the code of a class may have changed
+        _MACS[key] = check_logits(network, shape, num_classes=num_classes, location=location)
+    macs = _MACS[key]
     if pretrained is not None:
         fit_weights(unwrap(network), pretrained, num_classes=num_classes, location=f"{location}.weights")
         if pretrained.mean is not None and len(pretrained.mean) != shape[0]:

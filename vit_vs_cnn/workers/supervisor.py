@@ -89,6 +89,16 @@ def take_runs(
         waiting = request.unfinished(busy)
 
 
+@contextmanager
+def _frozen_objects() -> Iterator[None]:
+    """Collecting garbage after a run in this block looks only at objects that were made in it: half a second less."""
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+
+
 def _free_memory() -> None:
     """Free the memory of a completed run, whose network and Trainer refer to each other."""
     gc.collect()
@@ -326,7 +336,7 @@ def execute(
     if not missing or is_local:
         if finished := len(runs) - len(missing):
             console.print(f"{finished:,} of {format_count(len(runs), 'run')} finished before", soft_wrap=True)
-        with torch_threads(experiment.protocol.threads):
+        with torch_threads(experiment.protocol.threads), _frozen_objects():
             take_runs(request, data, console=console, wait_for_others=True, is_over=is_over)
         return
     if is_launched_from_outside():
