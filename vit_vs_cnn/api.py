@@ -236,12 +236,12 @@ def _create_output(folder: Path) -> None:
 
 
 def _drop_missing_weights(experiment: Experiment, console: "Console") -> tuple[Experiment, dict[str, str]]:
-    """Drop models whose optional weights cannot be loaded, and print how to get the weights.
+    """Check weight files, drop models whose optional weights cannot be loaded, and print how to get the weights.
 
     Returns:
         the experiment, and the names of the models that were dropped.
     """
-    if not any(model.weights and model.weights.optional for model in experiment.models.values()):
+    if not any(model.weights for model in experiment.models.values()):
         return experiment, {}
     from vit_vs_cnn.experiments.analysis_plan import missing_weights_texts
     from vit_vs_cnn.networks.pretrained import drop_missing_weights

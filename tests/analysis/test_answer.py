@@ -326,7 +326,7 @@ def test_missing_weights_come_first_with_the_command_that_fetches_them():
     assert "pretrained" in first
     assert has(missing, "timm/deit", "timm/convnext")
     assert commands == [f"hf download {name} model.safetensors" for name in ("timm/deit", "timm/convnext")]
-    assert "--models.vit_pretrained.weights '{file: FILE}' --models.cnn_pretrained" in option
+    assert "=FILE --models.cnn_pretrained timm/" in option
 
 
 def test_linear_probes_have_no_steps_and_unequal_compute_of_predictions_only():

@@ -165,18 +165,17 @@ def make_analysis_plan(
 def missing_weights_texts(models: Mapping[str, str]) -> tuple[str, ...]:
     """Sentences on pretrained models that were left out, and on commands that get their weights."""
     names = list(dict.fromkeys(models.values()))
-    commands = [f"hf download {name} model.safetensors" for name in names if name.startswith(TIMM_PREFIX)]
-    options = " ".join(f"--models.{model}.weights '{{file: FILE}}'" for model in models)
+    lines = [f"hf download {name} model.safetensors" for name in names if name.startswith(TIMM_PREFIX)]
+    if lines:
+        place = "the Hugging Face cache (HF_HOME)"
+        lines.insert(0, f"To download them into {place}, run this while online, then repeat your command:")
+        options = [f"--models.{model} {name}=FILE" for model, name in models.items() if name.startswith(TIMM_PREFIX)]
+        lines.append(f"To load weights from files: {' '.join(options)}")
     return (
         "Pretrained models are missing, because their weights could not be loaded. A pretrained model would probably "
         "be better than one trained from scratch.",
         f"Missing are the weights of {join_names(names)}.",
-        *(
-            ["To download them into the Hugging Face cache (HF_HOME), run this while online, then repeat your command:"]
-            * bool(commands)
-        ),
-        *commands,
-        f"To load weights from files: {options}",
+        *lines,
     )
 
 

@@ -254,8 +254,7 @@ def convert_for_timm(network: nn.Module, weights: Mapping[str, Tensor]) -> dict[
         state = state if convert is None else convert(state, network)
     except Exception as error:  # it expects weights of this model
         raise InputError(f"the weights do not fit {type(network).__name__}: {one_line(error)}") from error
-    first = (getattr(network, "pretrained_cfg", None) or {}).get("first_conv")
-    for name in [first] if isinstance(first, str) else list(first or ()):
+    for name in as_list((getattr(network, "pretrained_cfg", None) or {}).get("first_conv")):
         theirs, own = state.get(f"{name}.weight"), network.get_parameter(f"{name}.weight")
         if theirs is not None and theirs.ndim == own.ndim == 4 and theirs.shape[1] != own.shape[1]:
             state[f"{name}.weight"] = adapt_input_conv(own.shape[1], theirs)
@@ -265,11 +264,15 @@ def convert_for_timm(network: nn.Module, weights: Mapping[str, Tensor]) -> dict[
 def read_weights(path: Path) -> dict[str, Tensor]:
     """Read the weights of a .safetensors or .pth file by name, as timm does: averaged weights if there are some.
 
+    Arguments:
+        path: a file, or a folder that was downloaded from the Hugging Face Hub.
+
     Raises:
         InputError: a missing or damaged file, or one with more than tensors and plain values.
     """
     from timm.models import load_state_dict
 
+    path = path / "model.safetensors" if path.is_dir() else path
     if not path.is_file():
         raise InputError(f"weights {path}: no such file")
     try:

@@ -3,8 +3,9 @@
 import json
 import math
 import socket
+import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -12,12 +13,14 @@ from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
+import torch
 from torch import Tensor, nn
 
 from vit_vs_cnn.attention.positions import SinusoidalPosition
 from vit_vs_cnn.bounds import as_rows_and_cols
 from vit_vs_cnn.config.experiment import Experiment
 from vit_vs_cnn.config.schema import Weights
+from vit_vs_cnn.config.trainer import as_list
 from vit_vs_cnn.data.options import InputResolution
 from vit_vs_cnn.errors import InputError, one_line
 from vit_vs_cnn.files import file_state, read_mapping
@@ -26,7 +29,7 @@ from vit_vs_cnn.models.input_wrappers import INTERPOLATIONS, unwrap
 from vit_vs_cnn.models.presets import TIMM_PREFIX
 from vit_vs_cnn.models.timm_conversion import convert_from_timm, convert_to_timm
 from vit_vs_cnn.models.vit import VisionTransformer
-from vit_vs_cnn.networks.build import convert_for_timm, load_weights, read_weights
+from vit_vs_cnn.networks.build import build_network, convert_for_timm, load_weights, read_weights
 from vit_vs_cnn.networks.evaluation import hash_tensors
 from vit_vs_cnn.networks.trained_network import TrainedNetwork
 from vit_vs_cnn.networks.training_hashes import UNKNOWN_TRAINING_IMAGES, TrainingImageHashes
@@ -127,14 +130,22 @@ def weights_identities(experiment: Experiment) -> dict[str, dict[str, Any]]:
 
 
 def drop_missing_weights(experiment: Experiment) -> tuple[Experiment, dict[str, InputError]]:
-    """Leave out models whose weights are optional and cannot be loaded. Raises InputError: no model is left."""
+    """Leave out models whose optional weights cannot be loaded, and check the weights of the others.
+
+    Raises:
+        InputError: no model is left, or weights that are not optional cannot be loaded or do not fit a model of timm.
+    """
     missing: dict[str, InputError] = {}
     for name, model in experiment.models.items():
         try:
-            if model.weights is not None and model.weights.optional:
-                read_pretrained(experiment, name)
+            pretrained = read_pretrained(experiment, name)
         except InputError as error:
+            if model.weights is None or not model.weights.optional:
+                raise
             missing[name] = error
+        else:
+            if pretrained is not None and str(model.name).startswith(TIMM_PREFIX):
+                check_weights(pretrained, model.architecture, f"models.{name}")
     if not missing:
         return experiment, {}
     models = {name: model for name, model in experiment.models.items() if name not in missing}
@@ -206,7 +217,7 @@ def _read_hub(name: str, location: str) -> PretrainedWeights:
     except Exception as error:  # libraries raise errors of many types: no network, no such weights, a full disk
         raise InputError(
             f"{location}.hub: the weights of {name} are not in timm's cache and could not be downloaded "
-            f"({one_line(error)}); to load them from a file, set weights.file"
+            f"({one_line(error)}); to load them from a file, name the model {name}=FILE"
         ) from error
     return _with_timm_config(name, f"timm's {timm_name}", network.state_dict(), network.pretrained_cfg)
 
@@ -230,6 +241,7 @@ def _offline_without_network() -> Iterator[None]:
 
 
 def _read_file(path: Path, architecture: Mapping[str, Any], location: str) -> PretrainedWeights:
+    path = path / "model.safetensors" if path.is_dir() else path
     if not path.is_file():
         raise InputError(f"{location}.file: {path}: no such file")
     metadata = read_mapping(path.with_name("config.json"))  # export and timm write it next to the weights
@@ -239,8 +251,9 @@ def _read_file(path: Path, architecture: Mapping[str, Any], location: str) -> Pr
     if (config := metadata.get("pretrained_cfg")) is None and str(architecture.get("name", "")).startswith(TIMM_PREFIX):
         import timm
 
-        default = timm.get_pretrained_cfg(str(architecture["name"]).removeprefix(TIMM_PREFIX), allow_unregistered=False)
-        config = None if default is None else default.to_dict()
+        with suppress(RuntimeError):  # an unknown name, with which no network is built
+            name = architecture["name"].removeprefix(TIMM_PREFIX)
+            config = vars(timm.get_pretrained_cfg(name, allow_unregistered=False))
     try:
         return _with_timm_config(path.stem, str(path), state, config or {})
     except (TypeError, ValueError, AttributeError, IndexError) as error:
@@ -264,6 +277,29 @@ def _with_timm_config(
         interpolation=interpolation if interpolation in INTERPOLATIONS else "bicubic",
         crop_pct=float(config.get("crop_pct") or 1.0),
     )
+
+
+def check_weights(pretrained: PretrainedWeights, architecture: Mapping[str, Any], location: str) -> None:
+    """Check the names and shapes of the weights of a model of timm; their values are not read.
+
+    Raises:
+        InputError: the weights of another network, which is named, or wrong options.
+    """
+    from vit_vs_cnn.networks.weight_files import SkipInPlace, describe_mismatch
+
+    rows, cols = pretrained.image_size or (MAX_INPUT_SIZE, MAX_INPUT_SIZE)
+    settings = pretrained.adapt_architecture(architecture, (rows, cols))
+    with torch.device("meta"), SkipInPlace():
+        network = unwrap(build_network(settings, num_classes=2, image_shape=(3, rows, cols), location=location))
+    try:
+        with warnings.catch_warnings(action="ignore"):  # values are not copied to the meta device
+            fit_weights(network, pretrained, num_classes=2, location=f"{location}.weights")
+    except InputError as error:
+        shapes = {key: tuple(value.shape) for key, value in pretrained.state.items()}
+        problem = None if pretrained.architecture else describe_mismatch(shapes, architecture["name"])
+        if problem is None:
+            raise
+        raise InputError(f"{location}.weights: {pretrained.source} {problem}") from error
 
 
 def fit_weights(
@@ -307,8 +343,7 @@ def head_weight_names(network: nn.Module, num_classes: int, location: str) -> se
     Raises:
         InputError: there is no linear layer with as many outputs.
     """
-    declared = (getattr(network, "pretrained_cfg", None) or {}).get("classifier")
-    modules = [declared] if isinstance(declared, str) else list(declared or ())
+    modules = as_list((getattr(network, "pretrained_cfg", None) or {}).get("classifier"))
     if not modules:
         classifier = find_classifier(network, num_classes)
         modules = [name for name, module in network.named_modules() if module is classifier and classifier is not None]
