@@ -30,6 +30,7 @@ ONLY_IN = {
         "training/muon.py",
         "networks/build.py",
         "networks/pretrained.py",
+        "networks/weight_files.py",
     },
     "matplotlib": {"reporting/"},
 }

@@ -63,6 +63,21 @@ def test_every_unfair_difference_between_models_has_a_caveat(change, kind, text,
     assert (found and found.kind) == (caveat.kind if forbids else None)
 
 
+@pytest.mark.parametrize(
+    ("names", "facts"),
+    [
+        (("deit_tiny_patch16_224.fb_in1k", "convnext_pico.d1_in1k"), "same data (in1k), method not known."),
+        (("vit_base.augreg_in21k_ft_in1k", "convnext.fb_in22k_ft_in1k"), "same data (in21k, in1k), method not known."),
+        (("vit_base_patch14_dinov2.lvd142m", "convnextv2_tiny.fcmae"), "data not known, different method."),
+    ],
+)
+def test_data_and_method_of_pretraining_are_compared_by_the_names_of_weights(names, facts):
+    architectures = {model: {"name": f"timm/{name}"} for model, name in zip("ab", names, strict=True)}
+    results = [changed(r, start_history_known=False, architecture=architectures[r.model]) for r in both()]
+    (text,) = [one.text for one in caveats(results) if one.kind is CaveatKind.PRETRAINING]
+    assert text == f"Pretraining of a and b, by the names of their weights: {facts}"
+
+
 def test_caveats_of_a_whole_experiment_are_listed_and_some_forbid_conclusions():
     found = {one.kind: one for one in caveats(both(2), few_classes=["b names 1 of 7"], log_caveats=LOG_CAVEAT)}
     assert found[CaveatKind.TEST_SET_LOG].text == "The log of the test images is damaged."

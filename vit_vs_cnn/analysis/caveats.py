@@ -1,5 +1,6 @@
 """Caveats of an experiment and of its comparisons, found in results, analysis plan and test-set log."""
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from statistics import median
@@ -26,6 +27,11 @@ MANY_EPOCHS = 50
 MIN_TRIALS_FOR_SENSITIVITY = 4
 #: Largest number of runs that a sentence lists.
 _MAX_NAMED = 3
+#: Patterns of the data and the method of pretraining in names of timm's weights. ImageNet-22k is ImageNet-21k.
+_PRETRAINING = {
+    "data": r"in\d+k|lvd\d+m|sat\d+m|laion\d+[mb]|datacomp\w+|webli|openai",
+    "method": "dino|dinov2|dinov3|mae|fcmae|ijepa|clip|siglip",
+}
 
 _model = attrgetter("model")
 
@@ -86,6 +92,7 @@ def find_caveats(
         *_recipe_caveats(results, pairs),
         *_augmentation_caveats(results),
         *_start_caveats(results),
+        *_pretraining_caveats(results, pairs),
         *_compute_caveats(results, models, pairs),
         *_seed_caveats(measured),
         *_epoch_caveats(results),
@@ -212,6 +219,22 @@ def _start_caveats(results: Sequence[RunResult]) -> Iterator[Caveat]:
         examples = ", ".join(f"{model}: {count:,}" for model, count in overlap.items())
         text = f"Start weights were trained on test images ({examples}), which the config allows."
         yield Caveat(CaveatKind.START_TRAINED_ON_TEST_IMAGES, text, _WEAKENS)
+
+
+def _pretraining_caveats(results: Sequence[RunResult], pairs: Collection[tuple[str, str]]) -> Iterator[Caveat]:
+    """Data and method of the pretraining of compared networks, as far as the names of their weights show them."""
+    external = {r.model: r for r in results if r.start.start_history_known is False}
+    names = {model: f"{r.architecture.get('name')} {r.start.start_name}" for model, r in external.items()}
+    for pair in (pair for pair in pairs if len({names.get(model, "") for model in pair} - {""}) == 2):
+        facts = []
+        for subject, words in _PRETRAINING.items():
+            matches = (re.findall(rf"(?<=[._])(?:{words})(?![^._ ])", names[model]) for model in pair)
+            first, second = (", ".join(dict.fromkeys(match)).replace("in22k", "in21k") for match in matches)
+            relation = f"same {subject} ({first})" if first == second else f"different {subject}"
+            facts.append(relation if first and second else f"{subject} not known")
+        models = join_names([display_name(model) for model in pair])
+        text = f"Pretraining of {models}, by the names of their weights: {facts[0]}, {facts[1]}."
+        yield Caveat(CaveatKind.PRETRAINING, text, _INFORMS)
 
 
 def _compute_caveats(

@@ -130,11 +130,7 @@ def weights_identities(experiment: Experiment) -> dict[str, dict[str, Any]]:
 
 
 def drop_missing_weights(experiment: Experiment) -> tuple[Experiment, dict[str, InputError]]:
-    """Leave out models whose optional weights cannot be loaded, and check the weights of the others.
-
-    Raises:
-        InputError: no model is left, or weights that are not optional cannot be loaded or do not fit a model of timm.
-    """
+    """Leave out models without their optional weights. Raises InputError: none is left, or other weights do not fit."""
     missing: dict[str, InputError] = {}
     for name, model in experiment.models.items():
         try:
@@ -145,7 +141,7 @@ def drop_missing_weights(experiment: Experiment) -> tuple[Experiment, dict[str, 
             missing[name] = error
         else:
             if pretrained is not None and str(model.name).startswith(TIMM_PREFIX):
-                check_weights(pretrained, model.architecture, f"models.{name}")
+                check_weight_shapes(pretrained, model.architecture, f"models.{name}")
     if not missing:
         return experiment, {}
     models = {name: model for name, model in experiment.models.items() if name not in missing}
@@ -219,6 +215,7 @@ def _read_hub(name: str, location: str) -> PretrainedWeights:
             f"{location}.hub: the weights of {name} are not in timm's cache and could not be downloaded "
             f"({one_line(error)}); to load them from a file, name the model {name}=FILE"
         ) from error
+    name = "timm/{architecture}.{tag}".format_map(network.pretrained_cfg).rstrip(".")
     return _with_timm_config(name, f"timm's {timm_name}", network.state_dict(), network.pretrained_cfg)
 
 
@@ -279,7 +276,7 @@ def _with_timm_config(
     )
 
 
-def check_weights(pretrained: PretrainedWeights, architecture: Mapping[str, Any], location: str) -> None:
+def check_weight_shapes(pretrained: PretrainedWeights, architecture: Mapping[str, Any], location: str) -> None:
     """Check the names and shapes of the weights of a model of timm; their values are not read.
 
     Raises:

@@ -15,8 +15,6 @@ from vit_vs_cnn.config.trainer import as_list
 from vit_vs_cnn.models import create_model
 from vit_vs_cnn.models.presets import PRESETS, TIMM_PREFIX
 
-#: Shapes of the tensors of a file, by name.
-Shapes = Mapping[str, tuple[int, ...]]
 #: Family, name of its first layer, and pattern of names of tensors, whose groups are the numbers of stage and block.
 FAMILIES = (
     ("a ViT", "patch_embed.proj", r"blocks\.(\d+)\.attn\."),
@@ -25,8 +23,6 @@ FAMILIES = (
     ("a ResNet", "conv1", r"layer(\d+)\.(\d+)\.conv1\."),
     ("an EfficientNet or MobileNet", "conv_stem", r"blocks\.(\d+)\.(\d+)\."),
 )
-#: Number of classes of candidates, which marks the weights of their heads.
-HEAD_SIZE = 1009
 
 
 class SkipInPlace(TorchFunctionMode):
@@ -37,7 +33,7 @@ class SkipInPlace(TorchFunctionMode):
         return [*args, *(kwargs or {}).values()][0] if is_in_place else func(*args, **(kwargs or {}))
 
 
-def describe_mismatch(shapes: Shapes, name: str) -> str | None:
+def describe_mismatch(shapes: Mapping[str, tuple[int, ...]], name: str) -> str | None:
     """Network whose tensors have these shapes, in place of ``name``; None if it is that one, but has other options."""
     names, family = find_networks(shapes, name), _describe_family(shapes)
     if name in names:
@@ -49,15 +45,16 @@ def describe_mismatch(shapes: Shapes, name: str) -> str | None:
     return f"has the tensors of {family or 'another network'}, not of {name}; {right}"
 
 
-def find_networks(shapes: Shapes, first: str) -> list[str]:
+def find_networks(shapes: Mapping[str, tuple[int, ...]], first: str) -> list[str]:
     """Names of at most two networks, of timm or this package, whose tensors have these shapes, apart from the head.
 
     Candidates are built on the meta device, each until its first parameter of another shape.
     """
+    head_size = 1009  # number of classes of candidates, which marks the weights of their heads
     allowed = {*shapes.values(), (8,), (8, 8, 1, 1)}  # timm makes a trial layer of 8 channels for an EfficientNet
 
     def check(module: nn.Module, key: str, weight: nn.Parameter | None) -> None:
-        if weight is not None and HEAD_SIZE not in weight.shape and tuple(weight.shape) not in allowed:
+        if weight is not None and head_size not in weight.shape and tuple(weight.shape) not in allowed:
             raise LookupError
 
     found: list[str] = []
@@ -70,7 +67,7 @@ def find_networks(shapes: Shapes, first: str) -> list[str]:
         try:
             with torch.device("meta"), SkipInPlace():
                 create: Any = create_model if name in PRESETS else timm.create_model
-                network = create(timm_name, num_classes=HEAD_SIZE)
+                network = create(timm_name, num_classes=head_size)
         except Exception:  # LookupError, or a model of timm that cannot be built like this
             continue
         finally:
@@ -82,7 +79,7 @@ def find_networks(shapes: Shapes, first: str) -> list[str]:
     return found
 
 
-def _describe_family(shapes: Shapes) -> str | None:
+def _describe_family(shapes: Mapping[str, tuple[int, ...]]) -> str | None:
     for family, layer, pattern in FAMILIES:
         blocks = {match.groups() for key in shapes if (match := re.match(pattern, key))}
         if blocks and (first := shapes.get(f"{layer}.weight")) is not None:

@@ -28,6 +28,7 @@ class CaveatKind(StrEnum):
     TRAINED_ON_TEST_IMAGES = "test images were trained on"
     START_TRAINED_ON_TEST_IMAGES = "start weights were trained on test images"
     START_IMAGES_UNKNOWN = "training images of start weights unknown"
+    PRETRAINING = "data and method of pretraining"
     WEIGHTS_MISSING = "pretrained weights missing"
     UNEQUAL_RECIPE_CARE = "recipes chosen with unequal care"
     DIFFERENT_RECIPE_SOURCES = "recipes from different sources"
