@@ -131,9 +131,20 @@ def test_features_in_bfloat16_are_close_to_those_in_single_precision_and_stored_
         assert not torch.equal(narrow.probability, wide.probability)
 
 
+def test_features_do_not_depend_on_the_number_of_batches_at_a_time(given, tmp_path, monkeypatch):
+    computed = []
+    for count in (1, 3):
+        monkeypatch.setattr("vit_vs_cnn.workers.probe.count_parallel_batches", lambda threads, count=count: count)
+        run_quietly(experiment_from_dict(_values(given, tmp_path / str(count), train_sizes=[120])))
+        files = sorted((tmp_path / str(count) / "features").rglob("*.npz"))
+        computed.append([np.load(file)["features"] for file in files])
+    assert len(computed[0]) == 6  # training, validation and test images of two networks
+    assert all(np.array_equal(one, other) for one, other in zip(*computed, strict=True))
+
+
 def test_the_computation_of_features_prints_their_number_and_the_time_left(given, tmp_path, monkeypatch):
     monkeypatch.setattr("vit_vs_cnn.workers.probe.SECONDS_BETWEEN_LINES", 0.0)
-    monkeypatch.setattr("vit_vs_cnn.workers.probe.BATCH_SIZE", 37)
+    monkeypatch.setattr("vit_vs_cnn.workers.probe.CPU_BATCH_SIZE", 37)
     output = io.StringIO()
     experiment = experiment_from_dict(_values(given, tmp_path, train_sizes=[120]))
     run_experiment(experiment, console=Console(file=output, width=200))

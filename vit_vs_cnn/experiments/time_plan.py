@@ -23,7 +23,8 @@ from vit_vs_cnn.images.experiment_data import ExperimentData
 from vit_vs_cnn.process import quiet_lightning
 from vit_vs_cnn.runs.status import duration
 from vit_vs_cnn.statistics.pair_comparison import MIN_SEEDS_FOR_CONCLUSION, too_few_images
-from vit_vs_cnn.workers.trainer import is_helper_process, is_launched_from_outside
+from vit_vs_cnn.workers.probe import count_parallel_batches
+from vit_vs_cnn.workers.trainer import is_helper_process, is_launched_from_outside, trains_on_cpu
 
 #: Number of sizes, number of seeds and share of the config's steps, the best first. With more and more minutes a plan
 #: gets, in this order: three seeds for a conclusion, four sizes for a trend, the config's steps, a fifth size, five
@@ -111,10 +112,11 @@ class GridTimeModel:
         """The grid with its number of runs and its time, including a search for recipes with the longest budget."""
         largest, trials = max(grid.train_sizes), self.experiment.tuning.trials or 0
         times: list[float] = []
+        features = 0.0
         for name in self.times:
             if self.experiment.models[name].finetune.head:
-                count = len(grid.train_sizes) * len(grid.steps) * len(grid.seeds)
-                times += [self._feature_seconds(name) + STARTUP_SECONDS, *[STARTUP_SECONDS] * (count - 1)]
+                features += self._feature_seconds(name)
+                times += [STARTUP_SECONDS] * (len(grid.train_sizes) * len(grid.steps) * len(grid.seeds))
                 continue
             for size, steps in itertools.product(grid.train_sizes, grid.steps):
                 times += [self._run_seconds(name, size, steps)] * len(grid.seeds)
@@ -123,7 +125,7 @@ class GridTimeModel:
         at_a_time = runs_at_a_time(self.experiment, len(times))
         name = self.experiment.executor.name
         has_own_process = at_a_time > 1 if name == "auto" else name != "local"
-        seconds = max(sum(times) / at_a_time, *times)
+        seconds = features + max(sum(times) / at_a_time, *times)
         if self.experiment.gives_network:
             runs = [self._run_seconds(name, largest, max(grid.steps)) for name in self._trained]
             seconds += max(runs, default=STARTUP_SECONDS)
@@ -153,7 +155,9 @@ class GridTimeModel:
         count = len(self.pool.images)
         if self.experiment.protocol.scored_on == "test" and self.pool.fold(0) is None:
             count += self.pool.test_count
-        return count * self.times[model] / (3 * self.experiment.protocol.batch_size)
+        protocol = self.experiment.protocol
+        at_a_time = count_parallel_batches(protocol.threads) if trains_on_cpu(self.experiment) else 1
+        return count * self.times[model] / (3 * protocol.batch_size) / at_a_time
 
 
 def free_settings(fixed: Collection[str]) -> list[str]:

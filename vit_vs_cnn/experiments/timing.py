@@ -31,7 +31,7 @@ from vit_vs_cnn.workers.supervisor import count_workers
 from vit_vs_cnn.workers.trainer import trains_on_cpu, uses_channels_last, world_size
 
 #: Steps before and of the timing of a step, and its longest time in seconds.
-_WARM_UP, _TIMED, _SECONDS = 2, 8, 6.0
+_WARM_UP, _TIMED, _SECONDS = 2, 8, 3.0
 #: The same for the forward passes of a linear probe, and their batch size, which is smaller than that of training.
 _PROBE_WARM_UP, _PROBE_TIMED, _PROBE_BATCH = 1, 2, 4
 #: Share of the free memory that training may take; and the memory of a process before its first step.

@@ -1,15 +1,19 @@
 """Linear probes: the head of a frozen network, fitted to the features of images, which are computed once."""
 
+import copy
 import json
 import math
+import os
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
 from filelock import FileLock
-from jaxtyping import Float, Int64
+from jaxtyping import Float, Int64, UInt8
 from rich.console import Console
 from torch import Tensor, nn
 
@@ -21,7 +25,7 @@ from vit_vs_cnn.devices import usable_device
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.files import atomic_write, remove_partials, write_text
 from vit_vs_cnn.models.cost import count_parameters
-from vit_vs_cnn.models.features import find_classifier, logits_and_features
+from vit_vs_cnn.models.features import Features, find_classifier, logits_and_features
 from vit_vs_cnn.models.recording import evaluation_mode
 from vit_vs_cnn.networks.evaluation import Normalize, Predictions, check_finite, hash_tensors
 from vit_vs_cnn.networks.preparation import PreparedRun
@@ -35,8 +39,9 @@ from vit_vs_cnn.workers.fit import FittedNetwork, checkpoint_metadata
 
 #: Folder of cached features, next to the experiments.
 FEATURE_FOLDER = "features"
-#: Images that a network processes at a time, and images in one file.
-BATCH_SIZE, IMAGES_PER_FILE = 128, 1024
+#: Images that a network processes at a time on a GPU and on a CPU, and images in one file.
+BATCH_SIZE, CPU_BATCH_SIZE, IMAGES_PER_FILE = 128, 8, 1024
+MAX_PARALLEL_BATCHES = 16
 SECONDS_BETWEEN_LINES = 5.0
 
 
@@ -105,6 +110,11 @@ def fit_head(prepared: PreparedRun, console: Console) -> FittedNetwork:
         planned_steps=steps,
     )
     return FittedNetwork(network, cache.predict, cost, penalty=fitted.penalty)
+
+
+def count_parallel_batches(threads: int) -> int:
+    """Number of batches whose features a CPU computes at a time, each with this number of threads of PyTorch."""
+    return min(MAX_PARALLEL_BATCHES, max(1, (os.cpu_count() or 1) // threads))
 
 
 class _FeatureProgress:
@@ -178,28 +188,37 @@ class FeatureCache:
                 features |= zip(hashes, computed, strict=True)
         return np.stack([features[value] for value in wanted])
 
-    @torch.no_grad()
     def _compute(
         self, images: LabelledImages, places: Int64[Tensor, "chosen"], progress: "_FeatureProgress"
     ) -> Float[np.ndarray, "chosen features"]:
-        device, parts = self.classifier.weight.device, list[Tensor]()
-        tolerance = 0.03 if self.is_bfloat16 else 1e-3
-        with evaluation_mode(self.network):
-            for batch in places.split(images.limit_batch(BATCH_SIZE)):
-                pixels = self.normalize(images.take(batch).to(device))
-                with torch.autocast(device.type, torch.bfloat16, enabled=self.is_bfloat16):
-                    logits, features = logits_and_features(self.network, pixels, self.classifier)
-                logits, features = logits.float(), features.float()
-                scale = float(logits.abs().max())
-                if not torch.allclose(self.classifier(features), logits, rtol=tolerance, atol=tolerance * (1 + scale)):
-                    raise InputError(
-                        f"{self.label}: its logits are not a linear map of its features; finetune: head needs one"
-                    )
-                parts.append(features.cpu())
-                progress.add(len(batch))
+        """Compute features of several batches at a time, in Python threads."""
+        threads, on_cpu = torch.get_num_threads(), self.classifier.weight.device.type == "cpu"
+        batches = places.split(images.limit_batch(CPU_BATCH_SIZE if on_cpu else BATCH_SIZE))
+        count = count_parallel_batches(threads) if on_cpu else 1
+        parts, own = list[Tensor](), threading.local()
+        with ThreadPoolExecutor(count, initializer=torch.set_num_threads, initargs=(threads,)) as pool:
+            for features in pool.map(lambda batch: self._forward(images.take(batch), own), batches):
+                parts.append(features)
+                progress.add(len(features))
         features = torch.cat(parts)
         check_finite(features, self.label)
         return features.numpy()
+
+    @torch.no_grad()
+    def _forward(self, pixels: UInt8[Tensor, "batch channels rows cols"], own: threading.local) -> Features:
+        """The features of a batch, computed by a copy of the network for each thread, which shares the weights."""
+        if not hasattr(own, "network"):
+            weights = self.network.state_dict(keep_vars=True).values()
+            own.network, own.classifier = copy.deepcopy((self.network, self.classifier), {id(w): w for w in weights})
+        device, tolerance = self.classifier.weight.device, 0.03 if self.is_bfloat16 else 1e-3
+        with evaluation_mode(own.network), torch.autocast(device.type, torch.bfloat16, enabled=self.is_bfloat16):
+            normalized = self.normalize(pixels.to(device))
+            logits, features = logits_and_features(own.network, normalized, own.classifier)
+        logits, features = logits.float(), features.float()
+        scale = float(logits.abs().max())
+        if not torch.allclose(self.classifier(features), logits, rtol=tolerance, atol=tolerance * (1 + scale)):
+            raise InputError(f"{self.label}: its logits are not a linear map of its features; finetune: head needs one")
+        return features.cpu()
 
     def _load(self) -> dict[int, np.ndarray]:
         """The stored features, by the hash of the image."""

@@ -355,18 +355,15 @@ def is_multiprocessing_faster(runs: list[Run], data: ExperimentData) -> bool:
     experiment = runs[0].experiment
     if count_workers(experiment) < 2 or is_launched_from_outside() or multiprocessing.current_process().daemon:
         return False
-    if experiment.protocol.budget.unit == "flops":
+    if experiment.protocol.budget.unit == "flops" and not all(run.recipe.finetune.head for run in runs):
         return True
-    batch_size, count = experiment.protocol.batch_size, len(data.images)
-    images: dict[str, float] = {}
+    batch_size, pixels = experiment.protocol.batch_size, 0
     for run in runs:
-        if run.recipe.finetune.head:  # all runs share the features
-            images[run.model] = count
-        else:
+        if not run.recipe.finetune.head:  # features are computed on all cores
             steps = run.budget.to_steps(batch_size=batch_size, train_images=run.train_size, macs=0)
-            images[run.model] = images.get(run.model, 0) + steps * batch_size
-    sizes = {run.model: run.resolution.image_size if run.resolution else data.images.image_shape[1:] for run in runs}
-    return sum(images[name] * math.prod(sizes[name]) for name in images) > MIN_PIXELS_FOR_PROCESSES
+            size = run.resolution.image_size if run.resolution else data.images.image_shape[1:]
+            pixels += steps * batch_size * math.prod(size)
+    return pixels > MIN_PIXELS_FOR_PROCESSES
 
 
 def supervise(
