@@ -171,12 +171,17 @@ def time_limit(seconds: float) -> Iterator[None]:
 
 @contextlib.contextmanager
 def torch_threads(count: int) -> Iterator[None]:
-    """Use this number of PyTorch threads within the block."""
+    """Use this number of threads of PyTorch and of NumPy's matrix products within the block.
+
+    By default, each process multiplies matrices on all cores. Small matrices then take ten times as long (measured).
+    """
     import torch
+    from threadpoolctl import threadpool_limits
 
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:
-        yield
+        with threadpool_limits(count, user_api="blas"):
+            yield
     finally:
         torch.set_num_threads(before)

@@ -5,7 +5,7 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 
-from vit_vs_cnn.statistics.logistic import fit_logistic_regression
+from vit_vs_cnn.statistics.logistic import MAX_WORSE, fit_logistic_regression
 
 
 def _examples(count, width, classes, seed=0):
@@ -37,6 +37,10 @@ def test_the_penalty_minimizes_the_validation_loss():
     assert fit.losses[fit.penalty] == min(fit.losses.values())
     assert min(fit.losses) < fit.penalty < max(fit.losses)
     assert np.log10([*fit.losses]) == pytest.approx(np.arange(2, -5.5, -0.5))  # two for each power of ten
+    noise = np.random.default_rng(0).permutation(labels)  # is best predicted with a strong penalty
+    fit = fit_logistic_regression(features, noise, held, num_classes=3)
+    assert len([penalty for penalty in fit.losses if penalty < fit.penalty]) == MAX_WORSE
+    assert fit.losses[fit.penalty] == min(fit.losses.values())
 
 
 def test_a_constant_feature_has_no_effect():

@@ -59,7 +59,7 @@ def take_runs(
         InputError, OSError, Interrupted: as ``run_one``.
     """
     waiting = request.unfinished()
-    start, own_runs = time.monotonic(), 0
+    ends = [time.monotonic()]
     while waiting:
         busy = []
         for number, run in enumerate(waiting, 1):
@@ -75,9 +75,10 @@ def take_runs(
                 continue
             if state is RunState.FAILED and (failure := read_failure(run.folder)):
                 console.print(f"failed: {failure}", soft_wrap=True)
-            own_runs += 1
+            ends.append(time.monotonic())
             if (left := len(busy) + len(waiting) - number) and not is_helper_process():
-                time_left = duration((time.monotonic() - start) / own_runs * left)
+                recent = ends[(len(ends) - 1) // 2 :]  # the first runs also compute the features of probes
+                time_left = duration((recent[-1] - recent[0]) / (len(recent) - 1) * left)
                 done = f"{len(request.runs) - left} of {len(request.runs)} runs done"
                 console.print(f"{done}, about {time_left} left", soft_wrap=True)
         if is_helper_process():
@@ -119,11 +120,11 @@ def work(request: WorkRequest) -> InputError | Interrupted | None:
     try:
         with contextlib.chdir(request.folder), one_line_warnings():
             if runs := request.unfinished():
-                torch.set_num_threads(runs[0].experiment.protocol.threads)
                 data = ExperimentData.from_experiment(runs[0].experiment, fingerprint=runs[0].fingerprint)
                 if data.fingerprint != runs[0].fingerprint:
                     raise InputError(f"{data.data.description}: the worker finds other images there than the command")
-                take_runs(request, data, console=open_console(quiet=True))
+                with torch_threads(runs[0].experiment.protocol.threads):
+                    take_runs(request, data, console=open_console(quiet=True))
     except (Interrupted, KeyboardInterrupt) as error:
         return Interrupted(str(error) or "stopped")
     except InputError as error:  # its subclasses cannot all be sent to another process
