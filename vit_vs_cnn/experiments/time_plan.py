@@ -60,6 +60,7 @@ class GridPlan:
     Arguments:
         steps: of a run, ascending; one for each budget.
         runs: number of runs, those of a search for recipes included.
+        has_training: whether the runs have steps; False if all models are linear probes.
     """
 
     train_sizes: tuple[int, ...]
@@ -67,12 +68,14 @@ class GridPlan:
     steps: tuple[int, ...]
     runs: int = 0
     seconds: float = 0.0
+    has_training: bool = True
 
     @property
     def text(self) -> str:
         """Text such as ``100, 1,300 images, 3 seeds, 600 steps each``."""
-        sizes, budget = ", ".join(f"{size:,}" for size in self.train_sizes), Budget(steps=list(self.steps)).text
-        return f"{sizes} images, {format_count(len(self.seeds), 'seed')}, {budget} each"
+        sizes = ", ".join(f"{size:,}" for size in self.train_sizes)
+        budget = f", {Budget(steps=list(self.steps)).text} each" if self.has_training else ""
+        return f"{sizes} images, {format_count(len(self.seeds), 'seed')}{budget}"
 
     @property
     def runs_text(self) -> str:
@@ -130,7 +133,7 @@ class GridTimeModel:
             runs = [self._run_seconds(name, largest, max(grid.steps)) for name in self._trained]
             seconds += max(runs, default=STARTUP_SECONDS)
         seconds = _MARGIN * seconds + _PROCESS * has_own_process
-        return replace(grid, runs=len(times), seconds=seconds)
+        return replace(grid, runs=len(times), seconds=seconds, has_training=bool(self._trained))
 
     @property
     def _trained(self) -> list[str]:
