@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 
 import vit_vs_cnn as vc
@@ -18,6 +19,7 @@ from vit_vs_cnn.config.schema import ModelConfig, RecipeSource
 from vit_vs_cnn.data.options import Augmentation
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments.tuning import _with_sampled, count_splits, restrict_space
+from vit_vs_cnn.models import create_model
 from vit_vs_cnn.reporting.experiment_page import write_experiment_page
 from vit_vs_cnn.reporting.findings import read_findings
 from vit_vs_cnn.runs.result import ScoredOn, read_result
@@ -153,7 +155,8 @@ def test_a_search_needs_validation_images_and_models_that_are_not_linear_probes(
     values["data"]["validation_fraction"] = 0.0
     with pytest.raises(InputError, match="leaves no validation image"):
         run_quietly(experiment_from_dict(values))
-    probe = {"name": "resnet8", "weights": {"file": "unused.pth"}, "finetune": "head"}
+    torch.save(create_model("resnet8", num_classes=10).state_dict(), tmp_path / "weights.pth")
+    probe = {"name": "resnet8", "weights": {"file": str(tmp_path / "weights.pth")}, "finetune": "head"}
     with pytest.raises(InputError, match="tuning: all models are linear probes"):
         vc.tune(tiny_config(tmp_path) | {"models": {"probe": probe}}, quiet=True)
 
