@@ -70,7 +70,7 @@ def test_commands_use_it_unless_a_model_is_named(finished):
     assert TrainedNetwork.open(experiment.folder, model="vit").run.experiment.name == "tiny"
     (line,) = [line for line in text.splitlines() if line.startswith("Last:")]
     assert line == "Last: vit is trained on all 20 images, test images included ..."
-    assert f"The network to use is vit in {experiment.folder / 'final'}" in text
+    assert f"Network to use: vit in {experiment.folder / 'final'}" in text
 
 
 def test_images_with_their_own_test_images_keep_these_apart(tmp_path):

@@ -138,8 +138,8 @@ def train_on_all_images(folder: Path, model: str, *, trusted: bool, console: Con
     execute(runs, pool, console=console)
     raise_failures(runs)
     console.print(
-        f"The network to use is {model} in {final.folder}, trained on all {size}. No image is left to measure its "
-        f"accuracy: that of the answer is of networks with fewer images. vit-vs-cnn predict {folder} uses it",
+        f"Network to use: {model} in {final.folder}, trained on all {size}. Its accuracy cannot be measured; the "
+        f"accuracies below are of networks trained on fewer images. To use it: vit-vs-cnn predict {folder} IMAGES",
         soft_wrap=True,
     )
 
