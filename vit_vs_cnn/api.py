@@ -129,7 +129,8 @@ def train(
     findings = report(experiment.folder, quiet=quiet)
     advice = findings.analysis.recommendation
     if experiment.gives_network and advice.kind is not RecommendationKind.NOTHING_LEARNED:
-        train_on_all_images(experiment.folder, advice.best, trusted=experiment.trusted, console=console)
+        reason = "recommended" if advice.kind is RecommendationKind.TRAIN else "the most accurate model"
+        train_on_all_images(experiment.folder, advice.best, reason, trusted=experiment.trusted, console=console)
     return findings
 
 

@@ -46,7 +46,9 @@ def finished(tmp_path_factory):
     with refused("several models; name one"):
         TrainedNetwork.open(experiment.folder)
     for _ in range(2):  # the second call finds it finished
-        train_on_all_images(experiment.folder, "vit", trusted=True, console=Console(file=output, width=500))
+        train_on_all_images(
+            experiment.folder, "vit", "recommended", trusted=True, console=Console(file=output, width=500)
+        )
     return experiment, output.getvalue()
 
 
@@ -70,14 +72,14 @@ def test_commands_use_it_unless_a_model_is_named(finished):
     assert TrainedNetwork.open(experiment.folder, model="vit").run.experiment.name == "tiny"
     (line,) = [line for line in text.splitlines() if line.startswith("Last:")]
     assert line == "Last: vit is trained on all 20 images, test images included ..."
-    assert f"Network to use: vit in {experiment.folder / 'final'}" in text
+    assert f"Network to use: vit (recommended) in {experiment.folder / 'final'}" in text
 
 
 def test_images_with_their_own_test_images_keep_these_apart(tmp_path):
     photos = _photos(_photos(tmp_path / "photos", "train"), "test")
     experiment = _experiment(tmp_path, photos)
     run_quietly(experiment)
-    train_on_all_images(experiment.folder, "vit", trusted=True, console=Console(quiet=True))
+    train_on_all_images(experiment.folder, "vit", "recommended", trusted=True, console=Console(quiet=True))
     assert not (experiment.folder / "final").exists()
 
 

@@ -322,7 +322,7 @@ def test_linear_probes_are_fine_tuned_too_where_the_minutes_allow(pool, monkeypa
     values = _with_probes(tmp_path, minutes=minutes)
     experiment, text = _plan_output(monkeypatch, experiment_from_dict(values), pool, step=0.5)
     tuned = {"vit_finetuned", "cnn_finetuned"}
-    assert ("Pretrained models are not fine-tuned: that needs --minutes" in text) != is_tuned
+    assert ("Left out: fine-tuning of pretrained models. To include it: --minutes" in text) != is_tuned
     assert tuned & experiment.models.keys() == (tuned if is_tuned else set())
     assert experiment.protocol.pairs is not None
     assert (experiment.protocol.pairs[0] == ["vit_finetuned", "cnn_finetuned"]) == is_tuned
@@ -347,7 +347,8 @@ def test_in_few_minutes_the_probes_alone_are_planned_until_more_minutes_are_give
     assert first.protocol.pairs == [["vit_pretrained", "cnn_pretrained"]]
     assert len(first.protocol.seeds) >= 3
     assert re.search(
-        r"Models from scratch are left out: that needs --minutes \d+, or --minutes \d+ for the 3 seeds of a concl", text
+        r"Left out: models from scratch. To include them: --minutes \d+, or --minutes \d+ for the 3 seeds of a concl",
+        text,
     )
     _write(first)
     again, text = _plan_output(monkeypatch, experiment_from_dict(_with_probes(tmp_path)), pool, step=1.3)

@@ -106,15 +106,18 @@ def run_experiment(
     raise_failures(runs)
     finished = [run for run in runs if run.is_finished]
     if left := len(runs) - len(finished):
-        text = f"The time is over, and {left} of {format_count(len(runs), 'run')} are left out"
-        console.print(f"{text}. The same command executes them", soft_wrap=True)
+        text = f"The time is over: {left} of {format_count(len(runs), 'run')} are not finished"
+        console.print(f"{text}. Repeat the command to continue with them", soft_wrap=True)
     return [read_result(run.folder / "result.json") for run in finished]
 
 
-def train_on_all_images(folder: Path, model: str, *, trusted: bool, console: Console) -> None:
+def train_on_all_images(folder: Path, model: str, reason: str, *, trusted: bool, console: Console) -> None:
     """Train a model of an experiment on all images, those of the test folds included, in the folder ``final``.
 
     Nothing is done if the images have their own test images, or if the model starts from another one.
+
+    Arguments:
+        reason: why this model, in words.
 
     Raises:
         InputError, RunsFailed, Interrupted: as ``run_experiment``.
@@ -138,8 +141,9 @@ def train_on_all_images(folder: Path, model: str, *, trusted: bool, console: Con
     execute(runs, pool, console=console)
     raise_failures(runs)
     console.print(
-        f"Network to use: {model} in {final.folder}, trained on all {size}. Its accuracy cannot be measured; the "
-        f"accuracies below are of networks trained on fewer images. To use it: vit-vs-cnn predict {folder} IMAGES",
+        f"Network to use: {model} ({reason}) in {final.folder}, trained on all {size}. Its accuracy cannot be "
+        f"measured; the accuracies below are of networks trained on fewer images. To use it: vit-vs-cnn predict {folder} "
+        "IMAGES",
         soft_wrap=True,
     )
 

@@ -279,7 +279,7 @@ def plan_for_time(
     costs = GridTimeModel(experiment, pool, _time_steps(experiment, pool, console))
     candidates = candidate_grids(costs, fixed)
     if best_grid(candidates, minutes) is None and (probes := _probes_only(experiment)) is not None:
-        console.print(f"Models from scratch are left out: that needs {_needed_minutes(candidates)}", soft_wrap=True)
+        console.print(f"Left out: models from scratch. To include them: {_needed_minutes(candidates)}", soft_wrap=True)
         experiment, costs = probes, costs.with_runs_of(probes)
         candidates = candidate_grids(costs, fixed)
     chosen = base = choose_grid(candidates, minutes)
@@ -296,7 +296,9 @@ def plan_for_time(
             break
     if costs.experiment.models.keys() != finetuned.models.keys():
         least = min(_plans_allowing(base, costs.with_runs_of(finetuned), fixed), key=lambda plan: plan.seconds)
-        console.print(f"Pretrained models are not fine-tuned: that needs {_minutes_option(least)}", soft_wrap=True)
+        console.print(
+            f"Left out: fine-tuning of pretrained models. To include it: {_minutes_option(least)}", soft_wrap=True
+        )
     if (tuning := costs.experiment.tuning) != experiment.tuning:
         console.print(f"First a search for recipes with {tuning.trials} trials of each model", soft_wrap=True)
     console.print(f"Chosen: {chosen.text}. {chosen.runs_text}", soft_wrap=True)

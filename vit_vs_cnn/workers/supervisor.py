@@ -77,10 +77,11 @@ def take_runs(
                 console.print(f"failed: {failure}", soft_wrap=True)
             ends.append(time.monotonic())
             if (left := len(busy) + len(waiting) - number) and not is_helper_process():
-                recent = ends[(len(ends) - 1) // 2 :]  # the first runs also compute the features of probes
+                recent = ends[(len(ends) - 1) // 2 :]
                 time_left = duration((recent[-1] - recent[0]) / (len(recent) - 1) * left)
                 done = f"{len(request.runs) - left} of {len(request.runs)} runs done"
-                console.print(f"{done}, about {time_left} left", soft_wrap=True)
+                has_estimate = len(recent) > 2 or not run.recipe.finetune.head  # features take longer than later runs
+                console.print(f"{done}, about {time_left} left" if has_estimate else done, soft_wrap=True)
         if is_helper_process():
             return
         if len(busy) == len(waiting):
