@@ -141,9 +141,8 @@ def train_on_all_images(folder: Path, model: str, reason: str, *, trusted: bool,
     execute(runs, pool, console=console)
     raise_failures(runs)
     console.print(
-        f"Network to use: {model} ({reason}) in {final.folder}, trained on all {size}. Its accuracy cannot be "
-        f"measured; the accuracies below are of networks trained on fewer images. To use it: vit-vs-cnn predict {folder} "
-        "IMAGES",
+        f"Network to use: {model} ({reason}) in {final.folder}, trained on all {size}. Its accuracy cannot be measured; "
+        f"those below are of networks trained on fewer images. To use it: vit-vs-cnn predict {folder} IMAGES",
         soft_wrap=True,
     )
 
