@@ -33,8 +33,6 @@ from vit_vs_cnn.files import CommandResult
 from vit_vs_cnn.process import keep_freed_memory, record_interrupt
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from vit_vs_cnn.commands import Command
 
 #: Commands that can be resumed after a stop. ``run`` is internal: ``train`` starts it for one run on several devices.
@@ -240,7 +238,7 @@ def _print_accuracies(results: Any, analysis: Any) -> None:
     from vit_vs_cnn.reporting.experiment_tables import accuracy_table
     from vit_vs_cnn.reporting.table import print_tables
 
-    print_tables([accuracy_table(analysis, results)], _console())
+    print_tables([accuracy_table(analysis, results)])
 
 
 def _print_tune(experiment: Any) -> None:
@@ -257,10 +255,9 @@ def _print_tune(experiment: Any) -> None:
 
 def _print_audit(audit: Any) -> None:
     from vit_vs_cnn.reporting.audit_report import class_table, overview
-    from vit_vs_cnn.reporting.table import print_lines, print_tables
+    from vit_vs_cnn.reporting.table import print_tables
 
-    print_tables([class_table(audit)], _console())
-    print_lines(["", overview(audit)], _console(), "bold")
+    print_tables([class_table(audit)], ["", overview(audit)], style="bold")
 
 
 def _print_status(status: Any) -> None:
@@ -274,21 +271,21 @@ def _print_status(status: Any) -> None:
 def _print_compare(compared: Any) -> None:
     from vit_vs_cnn.reporting.comparison_page import print_comparison
 
-    print_comparison(compared, _console())
+    print_comparison(compared)
 
 
 def _print_evaluate(evaluation: Any) -> None:
     from vit_vs_cnn.reporting.predictions import evaluation_tables
     from vit_vs_cnn.reporting.table import print_tables
 
-    print_tables(evaluation_tables(evaluation), _console())
+    print_tables(evaluation_tables(evaluation))
 
 
 def _print_inspect(inspection: Any) -> None:
     from vit_vs_cnn.reporting.inspection_page import print_scores
 
     if not inspection.scores.empty:
-        print_scores(inspection.scores, _console())
+        print_scores(inspection.scores)
 
 
 def _print_predict(predictions: Any) -> None:
@@ -296,13 +293,13 @@ def _print_predict(predictions: Any) -> None:
     from vit_vs_cnn.reporting.table import print_tables
 
     if not predictions.written:
-        print_tables([predictions_table(predictions)], _console())
+        print_tables([predictions_table(predictions)])
 
 
 def _print_locality(locality: Any) -> None:
     from vit_vs_cnn.reporting.locality_page import print_locality
 
-    print_locality(locality, _console())
+    print_locality(locality)
 
 
 def _print_to_attention(converted: Any) -> None:
@@ -337,12 +334,6 @@ def _print_models(models: Any) -> None:
         print(f"{model['name']:<16} {cost}  {model['recipe']}")
     if any(model["macs"] is not None for model in models):
         print(f"{'timm/<name>':<16} any model of timm; vit-vs-cnn models 'timm/resnet*' lists their recipes")
-
-
-def _console() -> "Console":
-    from rich.console import Console
-
-    return Console()
 
 
 PRINTERS: dict[str, Callable[[Any], None]] = {

@@ -271,18 +271,12 @@ COMMANDS = {
                 "vit-vs-cnn compare runs/duel timm/resnet18=weights.safetensors --parts cost",
             ),
         ),
-        Command(
-            "evaluate",
-            ("vit-vs-cnn evaluate runs/duel labelled --output classes.csv",),
-        ),
+        Command("evaluate", ("vit-vs-cnn evaluate runs/duel labelled --output classes.csv",)),
         Command(
             "inspect",
             ("vit-vs-cnn inspect runs/duel --score", "vit-vs-cnn inspect CHECKPOINT --images photos --methods rollout"),
         ),
-        Command(
-            "predict",
-            ("vit-vs-cnn predict runs/duel photos --output answers.csv --top 3",),
-        ),
+        Command("predict", ("vit-vs-cnn predict runs/duel photos --output answers.csv --top 3",)),
         Command("to-attention", ("vit-vs-cnn to-attention runs/duel/resnet-n2000-s0-4c1f",)),
         Command("locality", ("vit-vs-cnn locality runs/locality",)),
         Command("export", ("vit-vs-cnn export runs/duel/vit-n2000-s0-0d3a --format onnx",)),

@@ -147,7 +147,7 @@ def test_a_terminal_leaves_out_page_columns_and_wraps_names_only():
     columns = ["name", "aside", "n", "share", "x"]
     file = io.StringIO()
     table = Table("T", columns, rows, note="[i]Note.", page_only_columns=frozenset({"aside"}))
-    print_tables([table] * 2, Console(file=file, width=36))
+    print_tables([table] * 2, console=Console(file=file, width=36))
     text = file.getvalue()
     for word in ("12345.7", "66.8 %", "[b]1[/b]", "[i]Note."):
         assert text.count(word) == 2

@@ -9,7 +9,6 @@ from typing import Any
 
 import pandas
 from matplotlib.figure import Figure
-from rich.console import Console
 
 from vit_vs_cnn.analysis.answer import conclusion_text
 from vit_vs_cnn.comparison.accuracy import AccuracyComparison, ClassAccuracy
@@ -77,10 +76,10 @@ def write_comparison_page(comparison: NetworkComparison, entries: Sequence[Teste
     return [folder / "comparison.json", *page.write(folder)]
 
 
-def print_comparison(comparison: NetworkComparison, console: Console) -> None:
+def print_comparison(comparison: NetworkComparison) -> None:
     """Print the most important tables in a terminal."""
     tables = [table for of_part in comparison_tables(comparison).values() for table in of_part]
-    print_tables([table for table in tables if table.name not in PAGE_ONLY_TABLES], console)
+    print_tables([table for table in tables if table.name not in PAGE_ONLY_TABLES])
 
 
 def _styles(comparison: NetworkComparison) -> dict[str, ModelStyle]:

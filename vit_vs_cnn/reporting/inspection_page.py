@@ -17,7 +17,6 @@ import torch
 from jaxtyping import Float, UInt8
 from matplotlib.figure import Figure
 from PIL import Image
-from rich.console import Console
 from torch import Tensor
 
 from vit_vs_cnn.analysis.model_summaries import display_name
@@ -36,7 +35,7 @@ from vit_vs_cnn.networks.trained_network import TrainedNetwork
 from vit_vs_cnn.reporting.figures.drawing import as_rgb, make_axes, wrap_text
 from vit_vs_cnn.reporting.page import Page
 from vit_vs_cnn.reporting.style import COLOUR_MAP, assign_styles
-from vit_vs_cnn.reporting.table import Table, print_lines, print_tables
+from vit_vs_cnn.reporting.table import Table, print_tables
 
 #: Largest size of the page without figures, and the share of it for weights, images and maps.
 MAX_PAGE_BYTES, CONTENT_SHARE = 10_000_000, 0.94
@@ -126,13 +125,10 @@ def _add_scores(page: Page, scores: pandas.DataFrame) -> None:
     page.files["scores.csv"] = scores.to_csv(index=False, lineterminator="\n")
 
 
-def print_scores(scores: pandas.DataFrame, console: Console) -> None:
+def print_scores(scores: pandas.DataFrame) -> None:
     """Print the scores in a terminal, which shows some of their columns only."""
-    for number, (name, rows) in enumerate(_by_network(scores)):
-        if number:
-            console.print()
-        print_tables([score_table(name, rows), randomization_table(name, rows)], console)
-    print_lines(score_legends(scores), console, "dim")
+    tables = [table(name, rows) for name, rows in _by_network(scores) for table in (score_table, randomization_table)]
+    print_tables(tables, score_legends(scores), style="dim")
 
 
 def _by_network(scores: pandas.DataFrame) -> list[tuple[str, pandas.DataFrame]]:

@@ -9,7 +9,6 @@ from typing import Any
 
 import pandas
 from matplotlib.figure import Figure
-from rich.console import Console
 
 from vit_vs_cnn.analysis.analysis import Analysis
 from vit_vs_cnn.inspection.locality.study import SUMMARY_MEASURES, Locality
@@ -17,7 +16,7 @@ from vit_vs_cnn.reporting.figures.drawing import make_axes, make_panels
 from vit_vs_cnn.reporting.figures.experiment import accuracy_curves
 from vit_vs_cnn.reporting.page import Page
 from vit_vs_cnn.reporting.style import COLOURS, SERIES_COLOURS, assign_styles
-from vit_vs_cnn.reporting.table import Table, print_lines, print_tables
+from vit_vs_cnn.reporting.table import Table, print_tables
 
 #: For each column of the table: the field of the layer's row, and its format.
 COLUMNS = {
@@ -50,13 +49,12 @@ def locality_page(locality: Locality) -> Page:
     return page
 
 
-def print_locality(locality: Locality, console: Console) -> None:
+def print_locality(locality: Locality) -> None:
     """Print the table of layers, or of networks before and after training, in a terminal."""
     if locality.heads is None:
-        print_tables([study_table(locality.layers)], console)
+        print_tables([study_table(locality.layers)])
     else:
-        print_tables([layer_table(locality)], console)
-        print_lines(["", _describe_images(locality)], console, "bold")
+        print_tables([layer_table(locality)], ["", _describe_images(locality)], style="bold")
 
 
 def _describe_images(locality: Locality) -> str:

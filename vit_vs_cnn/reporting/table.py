@@ -52,10 +52,14 @@ class Table:
         return text.getvalue()
 
 
-def print_tables(tables: Sequence[Table], console: "Console") -> None:
-    """Print tables in a terminal, with their notes and an empty line between them."""
+def print_tables(
+    tables: Sequence[Table], lines: Sequence[str] = (), *, style: str = "", console: "Console | None" = None
+) -> None:
+    """Print tables in a terminal, with their notes and an empty line between them, then lines, which it breaks."""
+    from rich.console import Console
     from rich.text import Text
 
+    console = console or Console()
     for number, table in enumerate(tables):
         if number:
             console.print()
@@ -63,10 +67,6 @@ def print_tables(tables: Sequence[Table], console: "Console") -> None:
         console.print(_rich_table(table), crop=False)  # a terminal breaks lines that are too long
         if table.note:
             console.print(table.note, style="dim", markup=False, highlight=False)
-
-
-def print_lines(lines: Sequence[str], console: "Console", style: str = "") -> None:
-    """Print lines in a terminal, which breaks long ones."""
     for line in lines:
         console.print(line, soft_wrap=True, style=style, markup=False, highlight=False)
 
