@@ -8,7 +8,7 @@ import pytest
 from tests.analysis.tables import PLAN, seeded
 from tests.results import changed
 from vit_vs_cnn.analysis.analysis import analyze
-from vit_vs_cnn.analysis.caveats import blocking_caveat, find_caveats, max_unseen_failure_rate
+from vit_vs_cnn.analysis.caveats import blocking_caveat, find_caveats
 from vit_vs_cnn.analysis.measurements import measure
 from vit_vs_cnn.analysis.model_summaries import summarize_models
 from vit_vs_cnn.errors import InputError
@@ -172,11 +172,6 @@ def test_worst_caveat_is_first_also_where_one_is_added():
     added = analysis.with_caveat(Caveat(CaveatKind.PREDICTIONS_UNREADABLE, "X.", CaveatSeverity.INVALIDATES))
     assert added.warnings()[0] == "X."
     assert sum(caveat.severity >= CaveatSeverity.BLOCKS for caveat in added.caveats) == 2
-
-
-def test_largest_failure_rate_compatible_with_no_failure_is_the_binomial_bound():
-    assert max_unseen_failure_rate(3) == pytest.approx(0.632, abs=1e-3)
-    assert (1 - max_unseen_failure_rate(10)) ** 10 == pytest.approx(0.05)
 
 
 def test_equal_steps_at_all_sizes_do_not_separate_images_from_epochs():

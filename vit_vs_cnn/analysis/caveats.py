@@ -143,11 +143,6 @@ def _stability_caveats(measured: Measurements) -> Iterator[Caveat]:
             yield Caveat(CaveatKind.UNSTABLE_TRAINING, text, _WEAKENS)
 
 
-def max_unseen_failure_rate(seeds: int) -> float:
-    """Largest failure rate for which a number of seeds without any failure has a probability of at least 5 %."""
-    return 1 - 0.05 ** (1 / seeds)
-
-
 def _recipe_caveats(results: Sequence[RunResult], pairs: Collection[tuple[str, str]]) -> Iterator[Caveat]:
     if all(r.tuning is None and r.recipe_source in (None, RecipeSource.GIVEN) for r in results):
         yield Caveat(CaveatKind.HAND_SET_RECIPES, "Recipes were set by hand.", _INFORMS)
