@@ -30,7 +30,7 @@ from vit_vs_cnn.attention.relative import QuadraticBias
 from vit_vs_cnn.attention.windows.blocks import block_attention
 from vit_vs_cnn.attention.windows.sliding import local_attention
 from vit_vs_cnn.models.transformer import Transformer
-from vit_vs_cnn.reporting.figures.drawing import save_figure
+from vit_vs_cnn.reporting.figures.drawing import render_figure
 from vit_vs_cnn.reporting.figures.heatmaps import attention_heatmaps
 from vit_vs_cnn.reporting.style import COLOUR_MAP, COLOURS
 
@@ -321,7 +321,15 @@ def draw_figures(
     unknown = [name for name in names if name not in FIGURES]
     if unknown:
         raise ValueError(f"names must be among {', '.join(FIGURES)}, but {unknown[0]} is not")
-    return [path for name in names for path in save_figure(FIGURES[name](), folder, name, formats)]
+    folder.mkdir(parents=True, exist_ok=True)
+    contents = {
+        folder / f"{name}.{suffix}": content
+        for name in names
+        for suffix, content in render_figure(FIGURES[name](), name, formats).items()
+    }
+    for path, content in contents.items():
+        path.write_bytes(content)
+    return list(contents)
 
 
 def _panels(rows: int, columns: int, width: float, height: float) -> tuple[Figure, list[Axes]]:

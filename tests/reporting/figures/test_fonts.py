@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from tests.reporting.inspected import looked, shown, vit
 from vit_vs_cnn.reporting.figures import drawing
-from vit_vs_cnn.reporting.figures.drawing import save_figure
+from vit_vs_cnn.reporting.figures.drawing import render_figure
 from vit_vs_cnn.reporting.inspection_page import overlay_figure
 from vit_vs_cnn.reporting.page import Page
 
@@ -47,10 +47,10 @@ def named_figure():
 
 
 @pytest.mark.usefixtures("only_dejavu")
-def test_a_figure_with_names_in_any_script_is_saved_without_a_warning(tmp_path):
+def test_a_figure_with_names_in_any_script_is_saved_without_a_warning():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert len(save_figure(named_figure(), tmp_path, "named")) == 2
+        assert len(render_figure(named_figure(), "named", ("png", "svg"))) == 2
         page = Page("猫", ["names"])
         page.picture(named_figure(), "狗", "named")
         assert "狗" in page.to_html()

@@ -6,7 +6,6 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
@@ -20,7 +19,6 @@ from matplotlib.font_manager import fontManager
 from matplotlib.text import Text
 from matplotlib.ticker import FixedFormatter, FuncFormatter
 
-from vit_vs_cnn.files import atomic_write
 from vit_vs_cnn.reporting.style import DPI
 from vit_vs_cnn.statistics.intervals import Estimate
 
@@ -111,15 +109,6 @@ def render_figure(
             figure.savefig(file, format=suffix, dpi=dpi, metadata=metadata, facecolor="white")
         contents[suffix] = file.getvalue()
     return contents
-
-
-def save_figure(figure: Figure, folder: Path, name: str, formats: Sequence[str] = ("png", "svg")) -> list[Path]:
-    """Write ``name.png`` and ``name.svg`` into a folder, which is created."""
-    paths = [folder / f"{name}.{suffix}" for suffix in formats]
-    for path, content in zip(paths, render_figure(figure, name, formats).values(), strict=True):
-        with atomic_write(path) as partial:
-            partial.write_bytes(content)
-    return paths
 
 
 def set_fallback_fonts(figure: Figure) -> None:
