@@ -374,13 +374,11 @@ def _missing_evidence_text(analysis: Analysis) -> str:
     comparison = advice.comparison
     assert comparison is not None
     goal, minimum = max(abs(comparison.difference.value), comparison.margin), comparison.minimum_detectable
-    text = f"With {format_count(comparison.seeds, 'seed')} and {format_count(comparison.images, 'test image')}, "
-    if minimum is None:
-        text += "no difference can be detected in 80 % of such experiments."
-    else:
-        text += (
-            f"only a true difference of at least {100 * minimum:.1f} points is detected in 80 % of such experiments."
-        )
+    counts = f"{format_count(comparison.seeds, 'seed')} and {format_count(comparison.images, 'test image')}"
+    detected = "no difference can be"
+    if minimum is not None:
+        detected = f"only a true difference of at least {100 * minimum:.1f} points is"
+    text = f"With {counts}, {detected} detected in 80 % of such experiments."
     if minimum is not None and minimum <= goal:
         return f"{text} The measured difference is smaller."
     numbers = {"seeds": advice.seeds_needed, "test images": advice.images_needed}

@@ -121,8 +121,7 @@ def find_experiment_comparisons(entries: Sequence[ComparisonEntry]) -> Experimen
     folder, size = next(iter(runs))
     if len(runs) > 1 or folder is None or size is None or len({*models.values()}) < len(models):
         return ExperimentComparisons()
-    plan = read_plan(folder)
-    if plan is None:
+    if (plan := read_plan(folder)) is None:
         return ExperimentComparisons()
     try:
         with warnings.catch_warnings(action="ignore"):  # missing predictions are reported by the page of the experiment

@@ -27,6 +27,7 @@ from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.files import CommandResult
 from vit_vs_cnn.models.cost import count_macs, count_parameters
 from vit_vs_cnn.networks.evaluation import calibration_error, hash_weights, predict, reliability
+from vit_vs_cnn.networks.temperature import Calibration
 from vit_vs_cnn.statistics.intervals import Estimate, wilson_interval
 from vit_vs_cnn.statistics.mean_distribution import SeedScores, mean_over_seeds
 from vit_vs_cnn.strict_yaml import to_json_values
@@ -298,13 +299,8 @@ def _calibration(entry: TestedEntry, report_progress: Callable[[str], None]) -> 
     predictions, trained, calibration = entry.predictions, entry.trained, entry.trained.calibration
     if predictions.computed_logits is None:
         predictions = predict(trained.network, entry.test, trained.normalize, what=entry.name)
-    scores = [calibration_scores(predictions.logits, predictions.labels)]
-    if calibration.temperature is None:
-        return scores
-    return [
-        *scores,
-        calibration_scores(predictions.logits, predictions.labels, calibration.temperature, calibration.images),
-    ]
+    fits = [Calibration()] if calibration.temperature is None else [Calibration(), calibration]
+    return [calibration_scores(predictions.logits, predictions.labels, fit.temperature, fit.images) for fit in fits]
 
 
 def calibration_scores(

@@ -45,7 +45,11 @@ def unfair_differences(entries: Sequence[ComparisonEntry]) -> list[str]:
         warnings.append(
             f"it is not known on which images {', '.join(unrecorded)} was trained: test images may be among them"
         )
-    warnings += _unfair_settings(differing_settings(configs))
+    warnings += [
+        f"their training differs in {setting} ({', '.join(f'{name} {value}' for name, value in values.items())})"
+        for setting, values in differing_settings(configs).items()
+        if any(f"{setting}.".startswith(f"{start}.") for start in FAIR_SETTINGS)
+    ]
     pairs = {name: {(m.seed, m.subset) for m in group} for name, group in groups.items() if name in configs}
     if any(of_group != next(iter(pairs.values())) for of_group in pairs.values()):
         warnings.append("their seeds or training images differ, so that only equal ones are paired")
@@ -65,11 +69,3 @@ def differing_settings(configs: Mapping[str, Mapping[str, Any]]) -> dict[str, di
     keys = dict.fromkeys(key for config in flat.values() for key in config)
     values = {key: {name: config.get(key, ABSENT) for name, config in flat.items()} for key in keys}
     return {key: row for key, row in values.items() if any(value != next(iter(row.values())) for value in row.values())}
-
-
-def _unfair_settings(settings: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    return [
-        f"their training differs in {setting} ({', '.join(f'{name} {value}' for name, value in values.items())})"
-        for setting, values in settings.items()
-        if any(f"{setting}.".startswith(f"{start}.") for start in FAIR_SETTINGS)
-    ]
