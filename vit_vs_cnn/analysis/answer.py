@@ -360,11 +360,9 @@ def _relation(comparison: PairComparison, model: str) -> str:
 
 def _at_equal_compute_text(analysis: Analysis, comparison: PairComparison) -> str:
     lead = _lead_at_equal_compute(analysis, comparison)
-    is_worse = lead is not None and lead.high < 0
-    better = (
-        f"the {analysis.display_names[comparison.follower]} is better" if is_worse else "it is not shown to be better"
-    )
-    return f"at equal compute {better}"
+    if lead is not None and lead.high < 0:
+        return f"at equal compute the {analysis.display_names[comparison.follower]} is better"
+    return "at equal compute it is not shown to be better"
 
 
 def _missing_evidence_text(analysis: Analysis) -> str:

@@ -30,6 +30,15 @@ class RecommendationKind(StrEnum):
     ONE_MODEL = "nothing is compared"
 
 
+#: Kind of recommendation that follows from a conclusion, for models that learned something and cost the same.
+_KINDS = {
+    Conclusion.SIGNIFICANTLY_BETTER: RecommendationKind.TRAIN,
+    Conclusion.EQUIVALENT: RecommendationKind.EITHER,
+    Conclusion.NOT_ENOUGH_EVIDENCE: RecommendationKind.NOT_ENOUGH_EVIDENCE,
+    Conclusion.NO_CONCLUSION: RecommendationKind.NO_CONCLUSION,
+}
+
+
 @dataclass(frozen=True)
 class Recommendation:
     """Model to train with all images and the longest budget.
@@ -87,23 +96,17 @@ def recommend(
     others = [model for start, model in best_of_start.items() if start in _STARTS and start not in compared]
     rest = tuple(sorted(others, key=[point.model for point in ranked].index))
     means = np.array([point.accuracy.value for point in ranked if point.model in (leader, follower)])
+    kind, seeds, images = _KINDS[comparison.conclusion], None, None
     if chance is not None and failed_to_learn(means, chance, test_images).all():
-        return Recommendation(RecommendationKind.NOTHING_LEARNED, leader, follower, comparison, rest)
-    match comparison.conclusion:
-        case Conclusion.SIGNIFICANTLY_BETTER:
-            holds = _holds_at_equal_cost(comparison, equal_cost)
-            kind = RecommendationKind.TRAIN if holds else RecommendationKind.TRAIN_AT_EQUAL_STEPS
-            return Recommendation(kind, leader, follower, comparison, rest)
-        case Conclusion.EQUIVALENT:
-            return Recommendation(RecommendationKind.EITHER, leader, follower, comparison, rest)
-        case Conclusion.NO_CONCLUSION:
-            return Recommendation(RecommendationKind.NO_CONCLUSION, leader, follower, comparison, rest)
-    goal = max(abs(comparison.difference.value), comparison.margin)
-    seeds = images = None
-    if comparison.minimum_detectable is None or comparison.minimum_detectable > goal:
-        numbers = comparison.seeds, comparison.images
-        seeds, images = numbers_needed(comparison.distribution, *numbers, goal, level=comparison.level)
-    return Recommendation(RecommendationKind.NOT_ENOUGH_EVIDENCE, leader, follower, comparison, rest, seeds, images)
+        kind = RecommendationKind.NOTHING_LEARNED
+    elif kind is RecommendationKind.TRAIN and not _holds_at_equal_cost(comparison, equal_cost):
+        kind = RecommendationKind.TRAIN_AT_EQUAL_STEPS
+    elif kind is RecommendationKind.NOT_ENOUGH_EVIDENCE:
+        goal = max(abs(comparison.difference.value), comparison.margin)
+        if comparison.minimum_detectable is None or comparison.minimum_detectable > goal:
+            numbers = comparison.seeds, comparison.images
+            seeds, images = numbers_needed(comparison.distribution, *numbers, goal, level=comparison.level)
+    return Recommendation(kind, leader, follower, comparison, rest, seeds, images)
 
 
 def _deciding_comparison(
@@ -118,7 +121,7 @@ def _deciding_comparison(
     networks = {model.key: model.network or model.key for model in models}
     starts = {model.key: model.start_kind for model in models}
     possible = [c for c in comparisons if c.first in rank and c.second in rank]
-    possible = [c for c in possible if not _is_unfinished(c)] or possible
+    possible = [c for c in possible if c.caveat is None or c.caveat.kind is not CaveatKind.UNFINISHED] or possible
     different = [c for c in possible if networks[c.first] != networks[c.second]] or possible
 
     def order(comparison: PairComparison) -> tuple[int, bool, int]:
@@ -126,10 +129,6 @@ def _deciding_comparison(
         return better, starts[comparison.first] != starts[comparison.second], worse
 
     return min(different, key=order, default=None)
-
-
-def _is_unfinished(comparison: PairComparison) -> bool:
-    return comparison.caveat is not None and comparison.caveat.kind is CaveatKind.UNFINISHED
 
 
 def find_equal_cost(

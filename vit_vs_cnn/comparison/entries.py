@@ -132,16 +132,15 @@ def paired_rows(first: Sequence[SeededNetwork], second: Sequence[SeededNetwork])
         InputError: the groups have no test images in common.
     """
     first_rows, second_rows = (
-        {network.seed: row for row, network in enumerate(group) if network.seed is not None}
+        {
+            (one.seed, one.subset, one.test_set): row
+            for row, one in enumerate(group)
+            if None not in (one.seed, one.subset)
+        }
         for group in (first, second)
     )
-    shared = [
-        seed
-        for seed, row in first_rows.items()
-        if seed in second_rows and _same_subset(first[row], second[second_rows[seed]])
-    ]
-    if shared:
-        return [first_rows[seed] for seed in shared], [second_rows[seed] for seed in shared], True
+    if shared := [key for key in first_rows if key in second_rows]:
+        return [first_rows[key] for key in shared], [second_rows[key] for key in shared], True
     test_sets = list_test_sets(second)
     common = next((name for name in list_test_sets(first) if name in test_sets), None)
     rows = [[row for row, network in enumerate(group) if network.test_set == common] for group in (first, second)]
@@ -151,10 +150,6 @@ def paired_rows(first: Sequence[SeededNetwork], second: Sequence[SeededNetwork])
             "compared; take networks of the same seed"
         )
     return rows[0], rows[1], False
-
-
-def _same_subset(first: SeededNetwork, second: SeededNetwork) -> bool:
-    return first.subset is not None and (first.subset, first.test_set) == (second.subset, second.test_set)
 
 
 def load_entries(
