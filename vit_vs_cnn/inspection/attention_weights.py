@@ -1,8 +1,8 @@
 """Attention weights of every layer and their gradients, of our Vision Transformer and of timm's."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -18,12 +18,6 @@ from vit_vs_cnn.models.vit import VisionTransformer
 Images = Float[Tensor, "batch channels rows cols"]
 #: One for each image.
 Classes = Int64[Tensor, "batch"]
-#: Tokens that the head pools: the first one (class token), the first two (class and distillation token), the mean of
-#: the patches or of all tokens, or a last attention of other queries, or a mean with learned weights.
-PooledTokens = Literal["class", "two", "mean", "all", "attention"]
-#: Pooled tokens by the name of the pool, in this package and in timm.
-POOLED_TOKENS: Mapping[str, PooledTokens] = {"class": "class", "mean": "mean", "sequence": "attention"}
-TIMM_POOLED_TOKENS: Mapping[str, PooledTokens] = {"token": "class", "avg": "mean", "map": "attention"}
 
 
 def token_grid(network: nn.Module, image_size: tuple[int, int]) -> tuple[tuple[int, int], int]:
@@ -54,18 +48,21 @@ def token_grid(network: nn.Module, image_size: tuple[int, int]) -> tuple[tuple[i
     return (int(rows), int(cols)), model.num_prefix_tokens
 
 
-def _pooled_tokens(network: Any) -> PooledTokens:
-    if isinstance(network, VisionTransformer):
-        return POOLED_TOKENS[network.pool]
+def _averaged_tokens(network: Any, num_prefix_tokens: int) -> slice | None:
+    """Tokens whose mean the head gets; None for a pool by attention, of other queries or with learned weights."""
     if hasattr(network, "head_dist"):
-        return "two"
-    pool: Any = getattr(network, "global_pool", None)
-    if pool not in TIMM_POOLED_TOKENS:
-        raise InputError(
-            f"{type(network).__name__} pools its tokens by {pool!r}, which is not a mean of them; "
-            f"known: {', '.join(TIMM_POOLED_TOKENS)}"
-        )
-    return "all" if pool == "avg" and getattr(network, "pool_include_prefix", False) else TIMM_POOLED_TOKENS[pool]
+        return slice(2)  # class and distillation token
+    pool: Any = network.pool if isinstance(network, VisionTransformer) else getattr(network, "global_pool", None)
+    match pool:  # the names of this package, and those of timm
+        case "class" | "token":
+            return slice(1)
+        case "mean" | "avg":
+            return slice(0 if getattr(network, "pool_include_prefix", False) else num_prefix_tokens, None)
+        case "sequence" | "map":
+            return None
+    raise InputError(
+        f"{type(network).__name__} pools its tokens by {pool!r}, which is not a mean of them; known: token, avg, map"
+    )
 
 
 #: Largest difference between the logits of the explicit forward pass and of the fused one, relative to the largest.
@@ -258,12 +255,9 @@ def _query(
 ) -> Float[Tensor, "batch tokens"]:
     """Weight of each token in the pooled features, for each image."""
     batch, _, _, tokens = weights.shape
-    if (kind := _pooled_tokens(network)) != "attention":
+    if (averaged := _averaged_tokens(network, num_prefix_tokens)) is not None:
         query = weights.new_zeros(tokens)
-        pooled_slice = {"class": slice(1), "two": slice(2), "all": slice(None)}.get(
-            kind, slice(num_prefix_tokens, None)
-        )
-        query[pooled_slice] = 1 / len(query[pooled_slice])
+        query[averaged] = 1 / len(query[averaged])
         return query.expand(batch, -1)
     if len(pooled) != 1 or pooled[0].shape[-1] not in (tokens, tokens - num_prefix_tokens):
         shapes = [tuple(layer.shape) for layer in pooled]

@@ -225,20 +225,14 @@ def study_locality(
 def _read_layers(path: Path, settings: Mapping[str, Any]) -> list[Row] | None:
     """Saved measures of a run with these settings; None if they are missing or unusable."""
     saved = read_mapping(path)
+    hints: dict[str, Any] = {"model": str, "train_size": int, "seed": int, "layer": int}
+    hints |= {f"{name}_{when}": float | None for name in SUMMARY_MEASURES for when in ("before", "after")}
     try:
-        rows = convert(list[dict[str, int | float | str | None]], saved.get("layers"), "layers")
-    except InputError:
+        layers = convert(list[dict[str, Any]], saved.get("layers"), "layers")
+        rows = [{name: convert(hints[name], value, name) for name, value in row.items()} for row in layers]
+    except (InputError, KeyError):
         return None
-    words, numbers = {"model"}, {"train_size", "seed", "layer"}
-    measures = {f"{name}_{when}" for name in SUMMARY_MEASURES for when in ("before", "after")}
-    is_usable = all(
-        row.keys() == words | numbers | measures
-        and all(isinstance(row[name], str) for name in words)
-        and all(isinstance(row[name], int) for name in numbers)
-        and not any(isinstance(row[name], str) for name in measures)
-        for row in rows
-    )
-    if saved.get("settings") != settings or not is_usable:
+    if saved.get("settings") != settings or any(row.keys() != hints.keys() for row in rows):
         return None
     return [{name: math.nan if value is None else value for name, value in row.items()} for row in rows]
 
