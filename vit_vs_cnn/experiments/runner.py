@@ -141,7 +141,7 @@ def train_on_all_images(folder: Path, model: str, reason: str, *, trusted: bool,
     execute(runs, pool, console=console)
     raise_failures(runs)
     console.print(
-        f"Network to use: {model} ({reason}) in {final.folder}, trained on all {size}. Its accuracy cannot be measured; "
+        f"Network to use: {model} ({reason}) in {final.folder}, trained on all {size}. Its accuracy is not measured; "
         f"those below are of networks trained on fewer images. To use it: vit-vs-cnn predict {folder} IMAGES",
         soft_wrap=True,
     )
