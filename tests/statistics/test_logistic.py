@@ -17,14 +17,17 @@ def _examples(count, width, classes, seed=0):
 
 
 @pytest.mark.parametrize(("count", "width"), [(97, 11), (23, 41)])
-@pytest.mark.parametrize("penalty", [1.0, 0.03])
-def test_a_fit_equals_scikit_learn(count, width, penalty):
+@pytest.mark.parametrize(("penalty", "weights"), [(1.0, None), (0.03, None), (0.1, (3.0, 1.0, 1.0, 0.5, 2.0))])
+def test_a_fit_equals_scikit_learn(count, width, penalty, weights):
     features, labels = _examples(count, width, 5)
     held, held_labels = _examples(31, width, 5, seed=1)
-    ours = fit_logistic_regression(features, labels, (held, held_labels), num_classes=5, penalties=[penalty])
+    ours = fit_logistic_regression(
+        features, labels, (held, held_labels), num_classes=5, penalties=[penalty], class_weights=weights
+    )
     scaler = StandardScaler().fit(features)
-    theirs = LogisticRegression(C=1 / (penalty * count), tol=1e-8, max_iter=5000)
-    theirs.fit(scaler.transform(features), labels)
+    of_examples = np.ones(count) if weights is None else np.array(weights)[labels]
+    theirs = LogisticRegression(C=1 / (penalty * of_examples.sum()), tol=1e-8, max_iter=5000)
+    theirs.fit(scaler.transform(features), labels, sample_weight=of_examples)
     logits = held @ ours.weight.T + ours.bias
     probabilities = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
     np.testing.assert_allclose(probabilities, theirs.predict_proba(scaler.transform(held)), atol=2e-4)

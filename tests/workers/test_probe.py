@@ -131,6 +131,19 @@ def test_features_in_bfloat16_are_close_to_those_in_single_precision_and_stored_
         assert not torch.equal(narrow.probability, wide.probability)
 
 
+def test_a_class_with_a_larger_weight_is_predicted_more_often(given, tmp_path):
+    counts = []
+    for weight in (1.0, 50.0):
+        values = _values(given, tmp_path / str(weight), train_sizes=[120])
+        for model in values["models"].values():
+            model["class_weights"] = [weight] + [1.0] * 9
+        experiment = experiment_from_dict(values)
+        run_quietly(experiment)
+        opened = [TrainedNetwork.open(experiment.folder, model=name).run for name in ("vit", "resnet")]
+        counts.append(sum(int((Predictions.load(run.predictions).classes == 0).sum()) for run in opened))
+    assert counts[0] < counts[1]
+
+
 def test_features_do_not_depend_on_the_number_of_batches_at_a_time(given, tmp_path, monkeypatch):
     computed = []
     for count in (1, 3):

@@ -37,6 +37,7 @@ def fit_logistic_regression(
     held_out: tuple[Float[np.ndarray, "held features"], Int[np.ndarray, "held"]],
     *,
     num_classes: int,
+    class_weights: Sequence[float] | None = None,
     penalties: Sequence[float] = PENALTIES,
 ) -> LogisticRegression:
     """Minimize ``mean_i -log softmax(W z_i + b)[y_i] + lambda / 2 |W|^2``, with the lambda of the lowest held-out loss.
@@ -44,8 +45,12 @@ def fit_logistic_regression(
     ``z`` are the standardized features. The returned W and b apply to the original features. Constant features have no
     weight. Weaker penalties, which take longest, are not tried after ``MAX_WORSE`` without a lower held-out loss. With
     more features than examples, the minimum is searched for in the span of the examples, which contains it.
+
+    Arguments:
+        class_weights: weight of the examples of each class in all means; None for equal weights.
     """
     held_features, held_labels = held_out
+    by_class = np.ones(num_classes) if class_weights is None else np.asarray(class_weights, dtype=np.float64)
     mean, std = features.mean(0, dtype=np.float64), features.std(0, dtype=np.float64)
     varies = std > np.maximum(1e-6 * np.abs(features).max(0), 1e-12)  # float32 rounds at 6e-8
     scale = np.divide(1, std, out=np.zeros_like(std), where=varies)
@@ -56,22 +61,29 @@ def fit_logistic_regression(
     fits: dict[float, np.ndarray] = {}
     losses: dict[float, float] = {}
     for penalty in sorted(penalties, reverse=True):
-        solution = _minimum(inputs, labels, penalty, solution)
+        solution = _minimum(inputs, labels, by_class[labels], penalty, solution)
         weight = (solution[:, :-1] if basis is None else solution[:, :-1] @ basis) * scale
         fits[penalty] = np.column_stack([weight, solution[:, -1] - weight @ mean])
-        losses[penalty] = cross_entropy(held_features @ weight.T + fits[penalty][:, -1], held_labels)
+        held_logits = held_features @ weight.T + fits[penalty][:, -1]
+        losses[penalty] = cross_entropy(held_logits, held_labels, by_class[held_labels])
         if min([*losses.values()][-MAX_WORSE:]) > min(losses.values()):
             break
     best = min(losses, key=lambda penalty: (losses[penalty], -penalty))
     return LogisticRegression(fits[best][:, :-1], fits[best][:, -1], best, losses)
 
 
-def cross_entropy(logits: Float[np.ndarray, "examples classes"], labels: Int[np.ndarray, "examples"]) -> float:
-    """``mean_i -log softmax(logits_i)[y_i]``, in nats."""
-    return float(-log_softmax(logits, axis=1)[np.arange(len(labels)), labels].mean())
+def cross_entropy(
+    logits: Float[np.ndarray, "examples classes"],
+    labels: Int[np.ndarray, "examples"],
+    weights: Float[np.ndarray, "examples"],
+) -> float:
+    """Weighted mean over i of ``-log softmax(logits_i)[y_i]``, in nats."""
+    return float(-(weights * log_softmax(logits, axis=1)[np.arange(len(labels)), labels]).sum() / weights.sum())
 
 
-def _minimum(inputs: np.ndarray, labels: np.ndarray, penalty: float, start: np.ndarray) -> np.ndarray:
+def _minimum(
+    inputs: np.ndarray, labels: np.ndarray, weights: np.ndarray, penalty: float, start: np.ndarray
+) -> np.ndarray:
     """Minimum of the convex loss by L-BFGS, ``(classes, inputs + 1)`` with the bias last."""
     shape, rows = start.shape, np.arange(len(labels))
 
@@ -80,9 +92,10 @@ def _minimum(inputs: np.ndarray, labels: np.ndarray, penalty: float, start: np.n
         logits = inputs @ both[:, :-1].T + both[:, -1]
         error = softmax(logits, axis=1)
         error[rows, labels] -= 1
-        error /= len(labels)
+        error *= weights[:, None]
+        error /= weights.sum()
         gradient = np.column_stack([error.T @ inputs + penalty * both[:, :-1], error.sum(0)])
-        return cross_entropy(logits, labels) + penalty / 2 * float((both[:, :-1] ** 2).sum()), gradient.ravel()
+        return cross_entropy(logits, labels, weights) + penalty / 2 * float((both[:, :-1] ** 2).sum()), gradient.ravel()
 
     options = {"maxiter": MAX_ITERATIONS, "gtol": GRADIENT_TOLERANCE, "ftol": 0.0}
     return minimize(loss, start.ravel(), jac=True, method="L-BFGS-B", options=options).x.reshape(shape)

@@ -92,6 +92,7 @@ def fit_head(prepared: PreparedRun, console: Console) -> FittedNetwork:
         images.training.labels.numpy(),
         (validation, images.validation.labels.numpy()),
         num_classes=num_classes,
+        class_weights=prepared.class_weights,
     )
     with torch.no_grad():
         classifier.weight.copy_(torch.from_numpy(fitted.weight))
