@@ -669,7 +669,8 @@ def _most_accurate(place: Place, quiet: bool) -> str | None:
         return None
     from vit_vs_cnn.runs.experiment_folder import FINAL_FOLDER, read_finished_results, select_results
 
-    for result in read_finished_results(folder / FINAL_FOLDER, some=False).values():
+    if final := read_finished_results(folder / FINAL_FOLDER, some=False):
+        (result,) = final.values()
         text = f"Model: {result.model} of {folder / FINAL_FOLDER}, trained on all {result.train_size:,} images"
         open_console(quiet=quiet).print(f"{text}; --model names one of the experiment", soft_wrap=True)
         return None

@@ -379,8 +379,8 @@ class ModelConfig:
             attention/<name> is converted from <name>.
         weights: Start from pretrained weights, with a new head.
         finetune: Layers that are trained: full, head (a linear probe), {last: k}.
-        micro_batch: Images that the network gets at a time; the gradients of a batch are summed. null for as many as
-            fit into the free memory when the experiment starts.
+        micro_batch: Images of a batch that the network gets at a time; an optimizer step uses the mean gradient of the
+            whole batch. null for as many as fit into the free memory when the experiment starts.
         by_size: Settings that differ at a training size: {500: {optimizer: {lr: 0.02}}, all: {...}}.
         by_budget: Settings that differ with one of several budgets: {1600: {optimizer: {lr: 0.01}}}. They take
             precedence over by_size.

@@ -94,11 +94,11 @@ def run_experiment(
         return not has_time and all(run.is_finished or run.failure.exists() for run in first_answer)
 
     for number, stage in enumerate(stages):
-        before = sum(run.is_finished for run in stage)
-        if is_over() and before < len(stage):
+        if is_over():
             break
+        before = sum(run.is_finished for run in stage)
         execute(stage, pool, console=console, is_over=is_over)
-        following = [run for stage in stages[number + 1 :] for run in stage if not run.is_finished]
+        following = [run for later in stages[number + 1 :] for run in later if not run.is_finished]
         if report_stage is not None and following and sum(run.is_finished for run in stage) > before:
             report_stage(_next_stage_text(following, deadline))
     if is_helper_process():

@@ -35,7 +35,7 @@ _WARM_UP, _TIMED, _SECONDS = 2, 8, 3.0
 #: The same for the forward passes of a linear probe, and their batch size, which is smaller than that of training.
 _PROBE_WARM_UP, _PROBE_TIMED, _PROBE_BATCH = 1, 2, 4
 #: Share of the free memory that training may take; and the memory of a process before its first step.
-MEMORY_SHARE, _PROCESS_BYTES = 0.6, 7e8
+_MEMORY_SHARE, _PROCESS_BYTES = 0.6, 7e8
 #: Bytes for each parameter: it, its gradient, two moments of the optimizer, and an average.
 _BYTES_PER_PARAMETER = 20
 #: Memory of a step relative to what it keeps for the backward pass (measured: 0.97 to 1.1 at 224 pixels).
@@ -140,7 +140,7 @@ def choose_micro_batches(experiment: Experiment, pool: ExperimentData, console: 
     before = started if isinstance(started, Mapping) else {}
     device, sharing = ("cpu", 1) if trains_on_cpu(experiment) else ("cuda", torch.cuda.device_count())
     workers = count_workers(experiment) if experiment.executor.name in ("auto", "processes") else 1
-    room = MEMORY_SHARE * free_memory(device) / math.ceil(workers / sharing) - _PROCESS_BYTES
+    room = _MEMORY_SHARE * free_memory(device) / math.ceil(workers / sharing) - _PROCESS_BYTES
     batch_size, models = experiment.protocol.batch_size // world_size(experiment), dict(experiment.models)
     for name, model in experiment.models.items():
         if model.finetune.head or model.micro_batch is not None:

@@ -67,7 +67,8 @@ def take_runs(
                 return
             if run.world_size == 1 or is_launched_from_outside():
                 state = run_one(run, data, console=console, request=request)
-                _free_memory()
+                if not run.recipe.finetune.head:
+                    _free_memory()
             else:
                 state = run_in_own_process(run)
             if state not in (RunState.FINISHED, RunState.FAILED):
@@ -91,18 +92,8 @@ def take_runs(
         waiting = request.unfinished(busy)
 
 
-@contextmanager
-def _frozen_objects() -> Iterator[None]:
-    """Collecting garbage after a run in this block looks only at objects that were made in it: half a second less."""
-    gc.freeze()
-    try:
-        yield
-    finally:
-        gc.unfreeze()
-
-
 def _free_memory() -> None:
-    """Free the memory of a completed run, whose network and Trainer refer to each other."""
+    """Free the memory of a completed training, whose network and Trainer refer to each other."""
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
@@ -338,7 +329,7 @@ def execute(
     if not missing or is_local:
         if finished := len(runs) - len(missing):
             console.print(f"{finished:,} of {format_count(len(runs), 'run')} finished before", soft_wrap=True)
-        with torch_threads(experiment.protocol.threads), _frozen_objects():
+        with torch_threads(experiment.protocol.threads):
             take_runs(request, data, console=console, wait_for_others=True, is_over=is_over)
         return
     if is_launched_from_outside():
