@@ -96,7 +96,7 @@ def _restore_torch() -> Iterator[None]:
     level = torch.get_deterministic_debug_mode()
     cudnn: Any = torch.backends.cudnn  # its switches are made at run time
     switches = cudnn.benchmark, cudnn.deterministic
-    with torch.random.fork_rng(devices), torch_threads(torch.get_num_threads()):
+    with torch.random.fork_rng(devices), limit_threads(torch.get_num_threads()):
         try:
             yield
         finally:
@@ -170,7 +170,7 @@ def time_limit(seconds: float) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def torch_threads(count: int) -> Iterator[None]:
+def limit_threads(count: int) -> Iterator[None]:
     """Use this number of threads of PyTorch and of NumPy's matrix products within the block.
 
     By default, each process multiplies matrices on all cores. Small matrices then take ten times as long (measured).

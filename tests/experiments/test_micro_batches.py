@@ -14,7 +14,7 @@ from vit_vs_cnn.experiments import timing
 from vit_vs_cnn.experiments.runner import run_experiment
 from vit_vs_cnn.experiments.timing import choose_micro_batches
 from vit_vs_cnn.images.experiment_data import ExperimentData
-from vit_vs_cnn.models.cost import training_bytes
+from vit_vs_cnn.models.cost import activation_bytes
 from vit_vs_cnn.networks.preparation import grid
 from vit_vs_cnn.runs.experiment_folder import write_config
 
@@ -22,8 +22,8 @@ from vit_vs_cnn.runs.experiment_folder import write_config
 def test_the_bytes_that_a_step_keeps_are_those_of_its_saved_tensors():
     network = nn.Sequential(nn.Conv2d(3, 4, 1), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 25, 2))
     kept = 3 * 25 + 4 * 25  # the images for the convolution; the output of ReLU for ReLU itself and the linear layer
-    assert training_bytes(network, (3, 5, 5)) == 4 * kept
-    assert training_bytes(nn.Sequential(network[0], nn.Dropout(0.5), *network[1:]), (3, 5, 5)) > 4 * kept
+    assert activation_bytes(network, (3, 5, 5)) == 4 * kept
+    assert activation_bytes(nn.Sequential(network[0], nn.Dropout(0.5), *network[1:]), (3, 5, 5)) > 4 * kept
     assert all(parameter.device.type == "cpu" for parameter in network.parameters())
 
 
@@ -50,7 +50,9 @@ def test_parts_of_a_batch_divide_it_and_fit_into_the_free_memory(experiment, mon
         _, chosen, text = _choose(experiment, monkeypatch, free=free)
         sizes.append(chosen["resnet"] or 12)
         assert 12 % sizes[-1] == 0
-        assert (f"resnet: batches of 12 images in parts of {sizes[-1]}, as " in text) == (sizes[-1] < 12)
+        assert (f"resnet: batches of 12 images are split into parts of {sizes[-1]} images, as " in text) == (
+            sizes[-1] < 12
+        )
     assert sizes == sorted(sizes, reverse=True) and sizes[-1] == 1 and len({*sizes}) > 1
     many = replace(experiment, executor=replace(experiment.executor, name="processes", workers=8))
     alone, shared = (_choose(one, monkeypatch, free=4e6)[1]["vit"] or 12 for one in (experiment, many))
@@ -67,7 +69,7 @@ def test_the_choice_is_part_of_the_identity_and_stays_with_the_experiment(experi
     pool = ExperimentData.from_experiment(experiment)
     folders = {run.folder for one in (experiment, chosen, given) for run in grid(one, pool, world_size=1)}
     assert len(folders) == 3 * len(experiment.models)
-    assert {run.accumulate for run in grid(given, pool, world_size=1)} == {2}
+    assert {run.grad_accum_steps for run in grid(given, pool, world_size=1)} == {2}
 
 
 def test_a_run_in_parts_makes_as_many_steps_with_as_many_images(experiment):

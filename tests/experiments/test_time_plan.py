@@ -347,7 +347,7 @@ def test_in_few_minutes_the_probes_alone_are_planned_until_more_minutes_are_give
     assert first.protocol.pairs == [["vit_pretrained", "cnn_pretrained"]]
     assert len(first.protocol.seeds) >= 3
     assert re.search(
-        r"Left out: models from scratch. To include them: --minutes \d+, or --minutes \d+ for the 3 seeds of a concl",
+        r"Left out: models from scratch. To include them: --minutes \d+, or --minutes \d+ for a conclusion",
         text,
     )
     _write(first)
@@ -373,7 +373,7 @@ def test_without_a_pair_of_probes_models_from_scratch_are_not_left_out(pool, mon
 
 def test_the_plan_of_models_from_scratch_alone_needs_the_minutes(pool, monkeypatch, tmp_path):
     with refused(
-        "the smallest plan (1,300 images, 1 seed", "use --minutes", "for the 3 seeds of a conclusion. Smaller images"
+        "the smallest plan (1,300 images, 1 seed", "use --minutes", "for a conclusion (3 seeds). Smaller images"
     ):
         _plan_output(monkeypatch, _experiment(tmp_path, minutes=0.1), pool, step=1.3)
 

@@ -55,8 +55,8 @@ def run_experiment(
     Arguments:
         force: whether finished runs with other settings may be left out of the report.
         missing_weights: models that were left out because their weights could not be loaded, by model.
-        deadline: value of ``time.monotonic()`` after which only the runs of the first answer are completed. The models
-            are then executed in stages (``_stages``).
+        deadline: value of ``time.monotonic()`` at which runs are stopped, except those of the first stage at the
+            largest size. Models are then executed in stages (``_stages``); without it, all together.
         report_stage: called after a stage with new results, with a sentence on the next one.
 
     Raises:
@@ -106,7 +106,7 @@ def run_experiment(
     raise_failures(runs)
     finished = [run for run in runs if run.is_finished]
     if left := len(runs) - len(finished):
-        text = f"The time is over: {left} of {format_count(len(runs), 'run')} are not finished"
+        text = f"Time limit reached: {left} of {format_count(len(runs), 'run')} are not finished"
         console.print(f"{text}. Repeat the command to continue with them", soft_wrap=True)
     return [read_result(run.folder / "result.json") for run in finished]
 
@@ -114,10 +114,11 @@ def run_experiment(
 def train_on_all_images(folder: Path, model: str, reason: str, *, trusted: bool, console: Console) -> None:
     """Train a model of an experiment on all images, those of the test folds included, in the folder ``final``.
 
-    Nothing is done if the images have their own test images, or if the model starts from another one.
+    Nothing is done if the images have their own test images, or if the model starts from the weights of another.
 
     Arguments:
         reason: why this model, in words.
+        trusted: whether user-defined classes of the experiment may be imported.
 
     Raises:
         InputError, RunsFailed, Interrupted: as ``run_experiment``.

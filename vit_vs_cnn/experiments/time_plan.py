@@ -209,8 +209,8 @@ def _needed_minutes(grids: Sequence[GridPlan]) -> str:
     """Option with the minutes for the smallest plan, and for a conclusion if that takes longer."""
     least = min(grids, key=lambda grid: grid.seconds)
     conclusive = min((grid for grid in grids if grid.allows_conclusion), key=lambda grid: grid.seconds, default=least)
-    text, seeds = _minutes_option(least), f"the {MIN_SEEDS_FOR_CONCLUSION} seeds of a conclusion"
-    return text if conclusive is least else f"{text}, or {_minutes_option(conclusive)} for {seeds}"
+    text = f", or {_minutes_option(conclusive)} for a conclusion ({MIN_SEEDS_FOR_CONCLUSION} seeds)"
+    return _minutes_option(least) + ("" if conclusive is least else text)
 
 
 def best_grid(grids: Sequence[GridPlan], minutes: float) -> GridPlan | None:

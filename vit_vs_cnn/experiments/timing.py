@@ -21,10 +21,10 @@ from vit_vs_cnn.data.batches import TrainingBatches, TrainingData
 from vit_vs_cnn.devices import bfloat16_units, free_memory, synchronize
 from vit_vs_cnn.errors import InputError, one_line
 from vit_vs_cnn.images.experiment_data import ExperimentData
-from vit_vs_cnn.models.cost import count_parameters, training_bytes
+from vit_vs_cnn.models.cost import activation_bytes, count_parameters
 from vit_vs_cnn.networks.preparation import PreparedRun, prepare_network
 from vit_vs_cnn.networks.pretrained import weights_identities
-from vit_vs_cnn.process import torch_threads
+from vit_vs_cnn.process import limit_threads
 from vit_vs_cnn.runs.run import Run
 from vit_vs_cnn.workers.fit import scaled_augmentation
 from vit_vs_cnn.workers.supervisor import count_workers
@@ -77,7 +77,7 @@ def seconds_per_step(experiment: Experiment, model: str, pool: ExperimentData) -
         raise InputError(f"trainer: {one_line(error)}") from error
     trained, optimizer = fabric.setup(network, recipe.optimizer.build(network, trust=experiment.trusted))
     batch_size = experiment.protocol.batch_size
-    timed_size, warm_up, timed = batch_size // run.accumulate, _WARM_UP, _TIMED
+    timed_size, warm_up, timed = batch_size // run.grad_accum_steps, _WARM_UP, _TIMED
     if recipe.finetune.head:
         timed_size, warm_up, timed = min(batch_size, _PROBE_BATCH), _PROBE_WARM_UP, _PROBE_TIMED
     augmentation = scaled_augmentation(run, images.training)
@@ -104,7 +104,7 @@ def seconds_per_step(experiment: Experiment, model: str, pool: ExperimentData) -
         synchronize(fabric.device)
 
     times: list[float] = []
-    with torch_threads(experiment.protocol.threads):
+    with limit_threads(experiment.protocol.threads):
         for position in range(warm_up + timed):
             start = time.perf_counter()
             try:
@@ -129,10 +129,10 @@ def _prepare(experiment: Experiment, model: str, pool: ExperimentData) -> Prepar
 
 
 def choose_micro_batches(experiment: Experiment, pool: ExperimentData, console: Console) -> Experiment:
-    """The experiment with ``micro_batch`` for each model of which a whole batch does not fit into the free memory.
+    """The experiment with ``micro_batch`` set for each model of which a whole batch exceeds the free memory.
 
-    Batch norm and augmentation depend on it, so it is part of the identity of a run. A model that is trained in the
-    folder of the experiment keeps what was chosen there, also on another machine.
+    It changes batch norm and the random numbers of augmentation, so runs that differ in it are different runs. A model
+    that is trained in the folder of the experiment keeps what was chosen there, also on another machine.
     """
     if experiment.trainer.get("accumulate_grad_batches", 1) != 1:
         return experiment
@@ -152,8 +152,8 @@ def choose_micro_batches(experiment: Experiment, pool: ExperimentData, console: 
         if micro_batch < batch_size:
             models[name] = replace(model, micro_batch=micro_batch)
             console.print(
-                f"{name}: batches of {batch_size} images in parts of {micro_batch}, as {max(room, 0) / 1e9:.1f} GB of "
-                "memory are free for a run",
+                f"{name}: batches of {batch_size} images are split into parts of {micro_batch} images, as "
+                f"{max(room, 0) / 1e9:.1f} GB of memory are free for each run",
                 soft_wrap=True,
             )
     return replace(experiment, models=models)
@@ -165,7 +165,7 @@ def _fitting_batch(prepared: PreparedRun, batch_size: int, room: float) -> int:
     It is the batch size for a network of the user that trains on real devices only.
     """
     try:
-        image = _STEP_FACTOR * training_bytes(prepared.network, prepared.images.training.image_shape)
+        image = _STEP_FACTOR * activation_bytes(prepared.network, prepared.images.training.image_shape)
     except Exception:  # raised by user code
         return batch_size
     fitting = (room - _BYTES_PER_PARAMETER * count_parameters(prepared.network)) / max(image, 1)

@@ -44,10 +44,10 @@ def run_on_meta_device(model: nn.Module, shape: tuple[int, int, int, int]) -> tu
     return tuple(logits.shape), counter.get_total_flops() // 2
 
 
-def training_bytes(model: nn.Module, image_shape: tuple[int, int, int]) -> int:
-    """Bytes that a training step keeps for each image until its backward pass, in float32.
+def activation_bytes(model: nn.Module, image_shape: tuple[int, int, int]) -> int:
+    """Bytes of features that a training step keeps for each image until its backward pass, in float32.
 
-    Nothing is computed: a copy of the model runs on the meta device.
+    Weights do not count. A copy of the model runs on the meta device, without data.
 
     Arguments:
         image_shape: (channels, rows, cols).

@@ -150,7 +150,7 @@ def check_validation_batches(run: Run, images: RunImages) -> None:
     if not isinstance(share, float) or not 0 < share < 1 or not count:
         return
     batch_size = images.validation.limit_batch(
-        max(run.experiment.protocol.batch_size // run.accumulate, EVALUATION_BATCH)
+        max(run.experiment.protocol.batch_size // run.grad_accum_steps, EVALUATION_BATCH)
     )
     batches = math.ceil(count / run.world_size / batch_size)
     if int(batches * share) < 1:

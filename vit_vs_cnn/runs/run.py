@@ -90,8 +90,8 @@ class Run:
         return None if values is None else build(InputResolution, values, location=f"{self.name}: {RESOLUTION_KEY}")
 
     @cached_property
-    def accumulate(self) -> int:
-        """Batches of one optimizer step, which each process computes one after the other.
+    def grad_accum_steps(self) -> int:
+        """Number of batches that each process computes, one after the other, for an optimizer step.
 
         Raises:
             InputError: the batch size is not a multiple of ``micro_batch``.

@@ -153,7 +153,7 @@ def make_data_module(prepared: PreparedRun) -> TrainingData:
         augmentation=augmentation,
         batch_size=experiment.protocol.batch_size,
         steps=prepared.steps,
-        accumulate=run.accumulate,
+        accumulate=run.grad_accum_steps,
         seed=derive_seed(run.seed, "batches"),
         channels_last=uses_channels_last(experiment, prepared.network),
         normalization=prepared.pretrained and prepared.pretrained.moments,

@@ -24,9 +24,9 @@ from vit_vs_cnn.images.experiment_data import ExperimentData
 from vit_vs_cnn.process import (
     TimeLimitReached,
     keep_freed_memory,
+    limit_threads,
     on_termination,
     time_limit,
-    torch_threads,
 )
 from vit_vs_cnn.runs.experiment_folder import is_locked, read_failure
 from vit_vs_cnn.runs.result import RunState
@@ -115,7 +115,7 @@ def work(request: WorkRequest) -> InputError | Interrupted | None:
                 data = ExperimentData.from_experiment(runs[0].experiment, fingerprint=runs[0].fingerprint)
                 if data.fingerprint != runs[0].fingerprint:
                     raise InputError(f"{data.data.description}: the worker finds other images there than the command")
-                with torch_threads(runs[0].experiment.protocol.threads):
+                with limit_threads(runs[0].experiment.protocol.threads):
                     take_runs(request, data, console=open_console(quiet=True))
     except (Interrupted, KeyboardInterrupt) as error:
         return Interrupted(str(error) or "stopped")
@@ -329,7 +329,7 @@ def execute(
     if not missing or is_local:
         if finished := len(runs) - len(missing):
             console.print(f"{finished:,} of {format_count(len(runs), 'run')} finished before", soft_wrap=True)
-        with torch_threads(experiment.protocol.threads):
+        with limit_threads(experiment.protocol.threads):
             take_runs(request, data, console=console, wait_for_others=True, is_over=is_over)
         return
     if is_launched_from_outside():
