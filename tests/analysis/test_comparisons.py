@@ -89,6 +89,15 @@ def test_missing_planned_comparisons_count_in_the_adjustment():
     assert [(one.names, one.adjusted_for) for one in few] == [({"a", "b"}, 2), ({"a", "b"}, 1)]
 
 
+def test_the_second_comparison_of_the_plan_is_not_adjusted_and_significant_at_1_percent():
+    table = {"a": {7: 0.5, 11: 0.6}, "b": {7: 0.45, 11: 0.6}, "c": {7: 0.48, 11: 0.58}}
+    plan = replace(PLAN, models=("a", "b", "c"), second_pair=("c", "b"))
+    found = {(one.names, one.train_size): one for one in compare_all(measure(seeded(table, spread=0.02)), plan)}
+    second = found[frozenset("bc"), 11]
+    assert (second.adjusted_for, second.adjusted_p_value, second.error_rate) == (1, second.p_value, 0.01)
+    assert {one.adjusted_for for one in found.values() if not one.is_unadjusted} == {4}
+
+
 def test_blocking_caveat_at_one_size_does_not_affect_the_others():
     caveat = Caveat(CaveatKind.TEST_SET_LOG, "the log of the test images is damaged")
     measured = measure(seeded({"a": {7: 0.5, 11: 0.6}, "b": {7: 0.3, 11: 0.4}}))

@@ -27,7 +27,7 @@ def test_networks_have_their_common_names(model, name):
     [
         ({}, "from scratch", "400 steps"),
         ({"start_kind": "fine-tuned", "start_name": "in1k"}, "fine-tuned from in1k", "400 steps"),
-        ({"start_kind": "linear probe", "start_name": "x", "budget": "20.0 epochs"}, "linear probe of x", "20 epochs"),
+        ({"start_kind": "linear probe", "start_name": "x", "budget": "20.0 epochs"}, "linear probe of x", ""),
         ({"start_kind": "continued", "start_name": "a-n5-s0", "steps": 1300}, "continued from a-n5", "1,300 steps"),
         ({"architecture": {"class_path": "mine.Network"}, "budget": "2.4e+09 flops"}, None, "2.4e+09 training FLOPs"),
     ],

@@ -136,3 +136,26 @@ def test_a_plan_is_read_as_it_was_written_and_a_damaged_one_is_refused(tmp_path)
         (tmp_path / FILE_NAME).write_text(text)
         with pytest.raises(InputError, match=r"analysis_plan\.json is not the analysis plan of an experiment"):
             read_plan(tmp_path)
+
+
+PAIRS = (("vit_finetuned", "cnn_finetuned"), ("vit_probe", "cnn_probe"), ("vit_probe", "vit"))
+
+
+def test_linear_probes_are_compared_at_1_percent_before_the_primary_comparison():
+    plan = AnalysisPlan((0, 1, 2), tuple({*PAIRS[0], *PAIRS[1]}), (7, 11), 11, PAIRS[0], 1.0, "", PAIRS, PAIRS[1])
+    places = (("cnn_probe", "vit_probe", 11), ("vit_probe", "cnn_probe", 7), (*PAIRS[0], 11))
+    assert [plan.is_second(*place) for place in places] == [True, False, False]
+    assert plan.find_analysis((0, 1, 2), is_primary=False, is_second=True, caveat=None)[1].error_rate == 0.01
+    assert plan.secondary_count == 2  # both pairs at size 7; vit is no model of this plan
+
+
+def test_the_first_pair_of_models_that_were_added_later_is_compared_at_1_percent_and_others_deviate():
+    first = AnalysisPlan((0, 1, 2), PAIRS[1], (7, 11), 11, PAIRS[1], 1.0, "", PAIRS[1:2])
+    more = dataclasses.replace(first, models=(*PAIRS[0], *PAIRS[1]), pair=PAIRS[0], pairs=PAIRS[:2])
+    changed = _with_changes(_with_changes(first, more), more)
+    assert (changed.pair, changed.second_pair, changed.pairs) == (PAIRS[1], PAIRS[0], PAIRS[:2])
+    assert not changed.deviations
+    scratch = dataclasses.replace(first, models=(*PAIRS[1], "vit"), pairs=PAIRS[1:])
+    assert (_with_changes(first, scratch).second_pair, _with_changes(first, scratch).deviations) == (None, ())
+    known = dataclasses.replace(first, models=(*PAIRS[0], *PAIRS[1]))
+    assert [one.kind for one in _with_changes(known, more).deviations] == ["pair", "pairs"]

@@ -22,7 +22,7 @@ OPTIONAL = {
     **{"fingerprint": "f00-ba4", "fold": 2, "data_details": {"root": "data", "counts": {"train": 5}}},
     **{"planned_steps": 401, "loss": 1.7, "calibration_error": 0.01, "test_evaluations": 2, "log_entry": "0" * 64},
     **{"validation_accuracy": 0.25, "validation_curve": [[40, 0.125], [80, 0.25]], "temperature": 1.3},
-    **{"penalty": 1e-3, "metrics": {"f1": None}, "commit": "abc+", "versions": {"python": "3.11"}},
+    **{"penalty": 1e-3, "variant": 2, "metrics": {"f1": None}, "commit": "abc+", "versions": {"python": "3.11"}},
     **{"hardware": {"gpus": []}, "budget": "2.5 epochs", "batch_size": 14, "recipe_source": "searched", "trials": 12},
     **{"tuned_at": 500, "trial_rank": 1, "tuning_flops": 1e15, "trial_accuracies": [0.5, 0.25], "trial_images": 1000},
     **{"architecture": {"name": "vit_nano"}, "recipe": {"augmentation": {"flip": True}}},

@@ -5,6 +5,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from vit_vs_cnn.analysis.budgets import BudgetEffect, BudgetResults, EqualCostDifference
@@ -24,7 +25,7 @@ from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments.analysis_plan import AnalysisPlan, read_plan
 from vit_vs_cnn.runs.experiment_folder import read_finished_results
 from vit_vs_cnn.runs.record import Answers, load_predictions, read_result_table
-from vit_vs_cnn.runs.result import RunResult, StartKind, group_results
+from vit_vs_cnn.runs.result import RunResult, group_results
 from vit_vs_cnn.runs.test_set_log import summarize_log
 from vit_vs_cnn.statistics.caveats import Caveat, CaveatKind, CaveatSeverity
 from vit_vs_cnn.statistics.pair_comparison import PairComparison
@@ -41,6 +42,7 @@ class Analysis:
         seeds: number of different seeds.
         test_images: number of test images of a run; the smallest number if it differs between runs.
         chance: accuracy of always predicting the most frequent class; None if unknown.
+        balanced_accuracies: mean recall of the classes, over the seeds, by model and size, if classes are imbalanced.
         accuracies: accuracy of every model at every size with every budget.
         interactions: changes of the difference of two models with the budget.
         equal_cost: differences of two models at equal training FLOPs, where these differ.
@@ -54,6 +56,7 @@ class Analysis:
     seeds: int
     test_images: int
     chance: float | None
+    balanced_accuracies: Mapping[str, Mapping[int, float]]
     accuracies: tuple[AccuracyPoint, ...]
     comparisons: tuple[PairComparison, ...]
     crossovers: tuple[Crossover, ...]
@@ -139,8 +142,8 @@ def analyze(
     pairs = {(comparison.first, comparison.second): 1 - comparison.error_rate for comparison in comparisons}
     accuracies = [point for budget in budgets.names for point in budgets.measured[budget].points(budget)]
     points = [point for point in accuracies if point.budget == budgets.names[-1]]
-    probes = {model.key for model in models if model.start_kind is StartKind.LINEAR_PROBE}
-    trained = {pair: level for pair, level in pairs.items() if not probes & {*pair}}  # a probe has no longer budget
+    others = {model.key for model in models if not model.follows_budget}
+    trained = {pair: level for pair, level in pairs.items() if not others & {*pair}}
     equal_cost = [row for pair, level in trained.items() for row in budgets.equal_cost(*pair, confidence=level)]
     test_images = int(measured.images[measured.images > 0].min())
     curves = {model: [p for p in points if p.model == model] for model in measured.models}
@@ -159,6 +162,7 @@ def analyze(
         seeds=len(measured.seeds),
         test_images=test_images,
         chance=chance,
+        balanced_accuracies=_balanced_accuracies(runs, answers),
         accuracies=tuple(accuracies),
         comparisons=tuple(comparisons),
         crossovers=tuple(find_crossovers(comparisons)),
@@ -184,6 +188,18 @@ def analyze(
         ),
         recommendation=recommend(models, points, comparisons, equal_cost, chance=chance, test_images=test_images),
     )
+
+
+def _balanced_accuracies(
+    runs: Mapping[tuple[str, int], Sequence[RunResult]], answers: Answers | None
+) -> dict[str, dict[int, float]]:
+    if answers is None or not (answers.is_imbalanced and answers.balanced_accuracies):
+        return {}
+    means: dict[str, dict[int, float]] = {}
+    for (model, size), results in runs.items():
+        values = [answers.balanced_accuracies[result.run] for result in results]
+        means.setdefault(model, {})[size] = fmean(values)
+    return means
 
 
 def read_analysis(folder: Path) -> tuple[Analysis, list[RunResult], Answers | None]:

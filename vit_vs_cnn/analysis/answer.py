@@ -133,7 +133,7 @@ def write_answer(analysis: Analysis) -> Answer:
         recommendation=recommendation_text(analysis),
         more_images=_more_images(analysis, shown),
         more_training=_more_training(analysis, shown),
-        further=(*_further_comparisons(analysis), *_image_sizes([*shown, *rest])),
+        further=(*_further_comparisons(analysis), *_details(analysis, [*shown, *rest])),
         warnings=tuple(warnings[:MAX_WARNINGS]),
         alerts=tuple(alerts),
     )
@@ -153,7 +153,7 @@ def _title(analysis: Analysis) -> str:
 def _heading(analysis: Analysis, shown: Sequence[ModelSummary]) -> str:
     data = _DATA_NAMES.get(analysis.data_source, "your images")
     starts = list(dict.fromkeys(model.start for model in shown if model.start))
-    budgets = list(dict.fromkeys(model.budget for model in shown if model.start_kind is not StartKind.LINEAR_PROBE))
+    budgets = list(dict.fromkeys(model.budget for model in shown if model.budget))
     conditions = [" and ".join(texts) for texts in (starts, budgets) if texts] + [format_count(analysis.seeds, "seed")]
     count = f" ({len(shown)} of {len(analysis.models)} models)" if 1 < len(shown) < len(analysis.models) else ""
     return f"{' vs '.join(model.title for model in shown)} on {data}{count}: {', '.join(conditions)}"
@@ -204,6 +204,15 @@ def _further_comparisons(analysis: Analysis) -> list[str]:
     return lines
 
 
+def _details(analysis: Analysis, shown: Sequence[ModelSummary]) -> list[str]:
+    """Balanced accuracies of imbalanced classes, image sizes, and variants that runs chose."""
+    size, balanced = analysis.answer_size, analysis.balanced_accuracies
+    values = [(model.display_name, balanced.get(model.key, {}).get(size)) for model in shown]
+    texts = [f"{name} {100 * value:.1f} %" for name, value in values if value is not None]
+    text = f"Balanced accuracy (mean of the accuracies of all classes) with {size:,} images: {', '.join(texts)}."
+    return [*[text] * bool(texts), *_image_sizes(shown), *_variants(shown)]
+
+
 def _image_sizes(shown: Sequence[ModelSummary]) -> list[str]:
     """Size in pixels at which each model gets the images, if one is pretrained or the sizes differ."""
     by_size = group_by((model for model in shown if model.pixels), lambda model: model.pixels)
@@ -212,6 +221,15 @@ def _image_sizes(shown: Sequence[ModelSummary]) -> list[str]:
         return []
     texts = [f"{join_names([model.display_name for model in models])} {pixels}" for pixels, models in by_size.items()]
     return [f"Image size in pixels: {', '.join(texts)}."] * bool(texts)
+
+
+def _variants(shown: Sequence[ModelSummary]) -> list[str]:
+    """Variants that runs chose on their validation images."""
+    return [
+        f"Each run of the {model.display_name} is the variant with the best validation accuracy: {model.variants}."
+        for model in shown
+        if model.variants
+    ]
 
 
 def _conclusion(analysis: Analysis, comparison: PairComparison) -> str:
@@ -267,6 +285,8 @@ def _nothing_learned_text(analysis: Analysis) -> str:
     text = "none, as no model is clearly better than always predicting the most frequent class"
     if analysis.chance is None or analysis.chance < _MIN_IMBALANCED_SHARE:
         return f"{text}. Try more training, other learning rates, or more images."
+    if all(model.has_class_weights for model in analysis.models):
+        return f"{text} ({100 * analysis.chance:.1f} %). Compare the balanced accuracies above."
     options = " ".join(f"--models.{model.key}.class_weights balanced" for model in analysis.models)
     return (
         f"{text} ({100 * analysis.chance:.1f} %). Weight rare classes more in the loss (--name balanced {options}), "
@@ -306,6 +326,9 @@ def _recommendation_of_several_starts(analysis: Analysis, comparison: PairCompar
     best, rival = models[advice.best], names[advice.rival]
     network = best.display_name if best.model_name == best.key else best.model_name
     action = _ACTIONS.get(best.start_kind, "train {}").format(network)
+    action += ", or fit a linear classifier on its features if that has the better validation accuracy" * bool(
+        best.variants
+    )
     sentences = [f"{action} ({_percent(accuracy[best.key])})."]
     points = f"{100 * comparison.lead.value:.1f}"
     lower = f"The {rival} is {points} points lower" if points != "0.0" else f"The {rival} is equally accurate"
@@ -434,9 +457,10 @@ def _more_images(analysis: Analysis, shown: Sequence[ModelSummary]) -> str:
 
 def _more_training(analysis: Analysis, shown: Sequence[ModelSummary]) -> str:
     longer = _longer_budget(analysis)
-    if all(model.start_kind is StartKind.LINEAR_PROBE for model in shown):
+    if not any(model.follows_budget for model in shown):
         others = "see the report" if len(analysis.budgets) > 1 else f"not tested{longer}"
-        return "linear probes have no training steps." + (f" Other models: {others}." if longer else "")
+        text = "more epochs are not tested." if any(model.budget for model in shown) else ""
+        return (text or "linear probes have no training steps.") + (f" Other models: {others}." if longer else "")
     if len(analysis.budgets) < 2:
         return f"not tested{longer}."
     keys, names, size = [model.key for model in shown], analysis.display_names, analysis.answer_size
@@ -469,7 +493,7 @@ def _longer_budget(analysis: Analysis) -> str:
     existing one leaves it without a conclusion. With several budgets the options list all of them, as a model may
     have settings for each (``by_budget``).
     """
-    trained = [model for model in analysis.models if model.start_kind is not StartKind.LINEAR_PROBE]
+    trained = [model for model in analysis.models if model.follows_budget]
     amount, _, unit = trained[0].budget.partition(" ") if trained else ("", "", "")
     if unit not in ("steps", "epochs"):
         return ""
@@ -488,10 +512,12 @@ def describe_comparison(comparison: PairComparison, names: Mapping[str, str] | N
     names = names or {}
     leader, follower = (names.get(key, key) for key in (comparison.leader, comparison.follower))
     p = format_p_value(comparison.adjusted_p_value)
-    adjusted = "primary comparison" if comparison.is_primary else f"adjusted for {comparison.adjusted_for} comparisons"
+    adjusted = f"adjusted for {comparison.adjusted_for} comparisons"
+    if comparison.is_unadjusted:
+        adjusted = "primary comparison" if comparison.is_primary else "second comparison named in advance, at 1 %"
     test = "" if comparison.test is ComparisonTest.STUDENT_AND_NORMAL else f"{comparison.test}, "
     details = [f"{test}p {p if p[0] == '<' else f'= {p}'}"]
-    if comparison.is_primary or (comparison.adjusted_for > 1 and comparison.caveat is None):
+    if comparison.is_unadjusted or (comparison.adjusted_for > 1 and comparison.caveat is None):
         details.append(adjusted)
     points = f"{100 * comparison.lead.value:.1f} points"
     difference = f"{leader} is {points} better than {follower}"

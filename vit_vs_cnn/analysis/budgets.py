@@ -11,7 +11,7 @@ import numpy as np
 
 from vit_vs_cnn.analysis.measurements import measure
 from vit_vs_cnn.experiments.analysis_plan import MAX_EQUAL_MACS_RATIO
-from vit_vs_cnn.runs.result import RunResult, StartKind, group_by_budget
+from vit_vs_cnn.runs.result import RunResult, group_by_budget
 from vit_vs_cnn.statistics.intervals import Estimate
 from vit_vs_cnn.statistics.mean_distribution import MeanDistribution, SeedScores, difference_over_seeds
 from vit_vs_cnn.statistics.significance import holm
@@ -74,14 +74,14 @@ class BudgetResults:
         self.groups = group_by_budget(results)
         self.measured = {text: measure(group, correct, chance=chance) for text, group in self.groups.items()}
         self._runs = {text: {r.coordinates: r for r in group} for text, group in self.groups.items()}
-        self._trained = {r.model for r in results if r.start.start_kind is not StartKind.LINEAR_PROBE}
+        self._trained = {r.model for r in results if r.follows_budget}
         self.names = tuple(self.groups)
         self.longest = self.measured[self.names[-1]]
 
     def gains(self) -> list[BudgetEffect]:
         """Gain in accuracy of each budget over the next shorter one, for every model and training-set size.
 
-        Linear probes are left out, as their training has no steps.
+        Models whose training does not have the budget are left out, such as linear probes.
         """
         results = []
         for shorter, longer in pairwise(self.names):

@@ -304,7 +304,7 @@ def _epoch_caveats(results: Sequence[RunResult]) -> Iterator[Caveat]:
             "TrivialAugment gained a small ViT 9 points, and a small ResNet none. vit-vs-cnn tune tries it for both."
         )
         yield Caveat(CaveatKind.MANY_EPOCHS_WEAK_AUGMENTATION, text, _INFORMS)
-    trained = [r for r in results if r.start.start_kind is not StartKind.LINEAR_PROBE]
+    trained = [r for r in results if r.follows_budget]
     steps = [{r.cost.planned_steps or r.cost.steps for r in runs} for runs in group_by(trained, _model).values()]
     sizes = sorted({r.train_size for r in trained})
     if len(sizes) > 1 and all(len(of_model) == 1 for of_model in steps):  # then more images also mean fewer epochs

@@ -49,8 +49,8 @@ def compare_all(
     """Compare the pairs of the plan at every training-set size at which both models have runs with the same seed.
 
     Seed variance is pooled over models if at least ``MIN_MODELS_FOR_ANOVA`` have the same seeds (``two_way_anova``),
-    otherwise over the training-set sizes of the pair (``pool_seed_variance``). The p-value of the primary comparison is
-    not adjusted. All others are adjusted for each other (Holm), planned comparisons without runs included.
+    otherwise over the training-set sizes of the pair (``pool_seed_variance``). The primary and the second comparison
+    are not adjusted. All others are adjusted for each other (Holm), planned ones without runs included.
 
     Arguments:
         plan: rules that were fixed in advance; None if none were recorded. Then all shared seeds are compared. With two
@@ -68,7 +68,8 @@ def compare_all(
             caveat = find_caveat(*names, size)
             if plan is not None:
                 is_primary = plan.is_primary(*names, size)
-                seeds, rules = plan.find_analysis(shared, is_primary=is_primary, caveat=caveat)
+                is_second = plan.is_second(*names, size)
+                seeds, rules = plan.find_analysis(shared, is_primary=is_primary, is_second=is_second, caveat=caveat)
             else:
                 is_primary = single_pair and size == measured.sizes[-1]
                 seeds, rules = tuple(shared), ComparisonRules(caveat=caveat, is_primary=is_primary)

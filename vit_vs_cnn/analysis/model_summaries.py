@@ -1,13 +1,15 @@
 """Names and sizes of the models of an experiment, as tables and sentences show them."""
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from vit_vs_cnn.bounds import as_rows_and_cols
-from vit_vs_cnn.console import format_millions
+from vit_vs_cnn.console import format_count, format_millions
+from vit_vs_cnn.mappings import flatten
 from vit_vs_cnn.models.presets import ATTENTION_PREFIX, PRESETS, TIMM_PREFIX
-from vit_vs_cnn.runs.result import RunResult, StartKind
+from vit_vs_cnn.runs.result import RunResult, StartKind, group_results
 
 #: Common names of models, by config key or by the first part of a preset's name.
 _DISPLAY_NAMES = {"vit": "ViT", "cnn": "CNN", "resnet": "ResNet", "cct": "CCT", "deit": "DeiT", "mlp": "MLP"}
@@ -26,7 +28,11 @@ class ModelSummary:
             None if not recorded.
         macs: multiply-accumulates of the forward pass of one image.
         start: start of training in words, such as ``fine-tuned from FILE``; None if unknown.
+        budget: training length in words; empty for a linear probe.
+        follows_budget: whether that is the budget of the experiment.
         pixels: size of its input in pixels as text, ``224`` or ``224 (enlarged from 32)``; None if not recorded.
+        variants: variants that its runs chose, with the number of runs; None without variants.
+        has_class_weights: whether its loss weights the classes.
     """
 
     key: str
@@ -38,7 +44,10 @@ class ModelSummary:
     start_kind: StartKind
     start: str | None
     budget: str
+    follows_budget: bool = True
     pixels: str | None = None
+    variants: str | None = None
+    has_class_weights: bool = False
 
     @property
     def title(self) -> str:
@@ -50,6 +59,7 @@ class ModelSummary:
 def summarize_models(results: Sequence[RunResult]) -> tuple[ModelSummary, ...]:
     """One summary for each model, in alphabetical order of the keys."""
     largest = {r.model: r for r in sorted(results, key=lambda r: r.train_size)}
+    groups = group_results(results)
     return tuple(
         ModelSummary(
             key=key,
@@ -61,7 +71,10 @@ def summarize_models(results: Sequence[RunResult]) -> tuple[ModelSummary, ...]:
             start_kind=result.start.start_kind,
             start=_start_text(result),
             budget=_budget_text(result),
+            follows_budget=result.follows_budget,
             pixels=_pixels_text(result),
+            has_class_weights=result.recipe.get("class_weights") is not None,
+            variants=_variants_text(groups[key, result.train_size]),
         )
         for key, result in sorted(largest.items())
     )
@@ -101,12 +114,25 @@ def _pixels_text(result: RunResult) -> str | None:
     return f"{texts[0]} (enlarged from {texts[1]})" if size[0] > decoded[0] else texts[0]
 
 
+def _variants_text(results: Sequence[RunResult]) -> str | None:
+    """Variants that runs chose, such as ``linear probe (2 runs), last 2 layers, learning rate 0.0001 (1 run)``."""
+    texts = []
+    for result in results:
+        if result.scores.variant is not None:
+            values = flatten(result.recipe["variants"][result.scores.variant])
+            rate = f", learning rate {values['optimizer.lr']:g}" * ("optimizer.lr" in values)
+            start = result.start.finetune or "full"
+            texts.append("linear probe" if start == "head" else f"{start.replace('full', 'all')} layers{rate}")
+    return ", ".join(f"{text} ({format_count(n, 'run')})" for text, n in Counter(texts).most_common()) or None
+
+
 def _start_text(result: RunResult) -> str | None:
     match result.start.start_kind:
         case StartKind.LINEAR_PROBE:
             return f"linear probe of {result.start.start_name}"
         case StartKind.FINETUNED:
-            return f"fine-tuned from {result.start.start_name}"
+            variants = "linear probe or " * (result.scores.variant is not None)
+            return f"{variants}fine-tuned from {result.start.start_name}"
         case StartKind.CONTINUED:
             start = (result.start.start_name or "").removesuffix(f"-s{result.seed}")  # each seed has its own start
             return f"continued from {start}"
@@ -116,7 +142,11 @@ def _start_text(result: RunResult) -> str | None:
 
 
 def _budget_text(result: RunResult) -> str:
+    if result.start.start_kind is StartKind.LINEAR_PROBE:
+        return ""
     budget = result.parsed_budget
+    if result.finetuning_epochs is not None:
+        return f"{result.finetuning_epochs:g} epochs"
     if budget is not None and budget.unit == "epochs":
         return f"{budget.amounts[0]:g} epochs"
     if budget is not None and budget.unit == "flops":

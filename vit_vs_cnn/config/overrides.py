@@ -9,12 +9,12 @@ from vit_vs_cnn.config.reading import expand_model, merge, override
 from vit_vs_cnn.config.recipes import fill_in_recommended
 from vit_vs_cnn.config.schema import ModelConfig, Protocol
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.typed_values import build
+from vit_vs_cnn.typed_values import build, convert
 
 #: Settings of a model that are the same at all sizes and with all budgets.
-SHARED_SETTINGS = ("by_size", "by_budget", "starts_from", "weights")
+SHARED_SETTINGS = ("by_size", "by_budget", "variants", "starts_from", "weights")
 #: Settings that are read after the others.
-_OVERRIDES = ("by_size", "by_budget")
+_OVERRIDES = ("by_size", "by_budget", "variants")
 
 
 def read_model(values: Any, protocol: Protocol, *, shares_augmentation: bool, location: str) -> ModelConfig:
@@ -44,7 +44,10 @@ def read_model(values: Any, protocol: Protocol, *, shares_augmentation: bool, lo
         name: _read_overrides(values.get(name), model, keys, location=f"{location}.{name}")
         for name, keys in allowed.items()
     }
-    return dataclasses.replace(model, **over)
+    variants = convert(list[dict[str, Any]], values.get("variants") or [], f"{location}.variants")
+    for number, variant in enumerate(variants):
+        apply_overrides(model, variant, location=f"{location}.variants.{number}")
+    return dataclasses.replace(model, **over, variants=copy.deepcopy(variants))
 
 
 def apply_overrides(model: ModelConfig, over: Any, *, location: str) -> ModelConfig:

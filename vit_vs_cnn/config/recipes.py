@@ -125,6 +125,7 @@ def fill_in_recommended(
 def recipe_hash(model: ModelConfig) -> str:
     """Hash of the recipe settings of a model, ten hex digits. Options of the model do not change it."""
     values = plain_values(model)
+    del values["finetune"]["epochs"]  # a budget
     return hash_settings({name: values[name] for name in RECIPE_SETTINGS})
 
 

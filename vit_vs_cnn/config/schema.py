@@ -24,6 +24,8 @@ from vit_vs_cnn.training.optimization import Optimizer, Schedule
 
 #: Upper bounds that find typing errors: images of a step, trials, splits of a trial, threads, steps of a run.
 MAX_BATCH_SIZE, MAX_TRIALS, MAX_SPLITS, MAX_THREADS, MAX_STEPS = 2**20, 10_000, 100, 1024, 10**9
+#: Smallest number of optimizer steps of ``finetune.epochs``: a few dozen images are one batch.
+MIN_FINETUNING_STEPS = 30
 
 
 @dataclass(frozen=True)
@@ -284,20 +286,28 @@ class Finetuning:
             images choose its penalty. Augmentation, budget and optimizer are not used.
         last: Train the head and this number of layers before it (blocks, or as the network groups them); null for all.
             Batch norms of the other layers keep their mean and variance.
+        epochs: Epochs of a model that starts from weights, in place of protocol.budget; at least 30 steps are made.
+            null for the budget.
     """
 
     head: bool = False
     last: int | None = None
+    epochs: float | None = None
 
     def __post_init__(self) -> None:
         if self.head and self.last is not None:
             raise InputError("finetune: head and last cannot be combined")
-        check_numbers(vars(self), "finetune.{name} {value} must be {bounds}", last=AT_LEAST_0)
+        check_numbers(vars(self), "finetune.{name} {value} must be {bounds}", last=AT_LEAST_0, epochs=Bounds(above=0))
 
     @property
     def text(self) -> str:
         """Trained layers, for a reader: ``full``, ``head``, ``last 2``."""
         return "head" if self.head else "full" if self.last is None else f"last {self.last}"
+
+    def count_steps(self, *, batch_size: int, train_images: int) -> int:
+        """Optimizer steps of ``epochs``. Raises InputError: more than ``MAX_STEPS`` steps."""
+        budget = Budget(epochs=self.epochs)
+        return max(MIN_FINETUNING_STEPS, budget.to_steps(batch_size=batch_size, train_images=train_images, macs=0))
 
 
 class RecipeSource(StrEnum):
@@ -384,6 +394,9 @@ class ModelConfig:
         by_size: Settings that differ at a training size: {500: {optimizer: {lr: 0.02}}, all: {...}}.
         by_budget: Settings that differ with one of several budgets: {1600: {optimizer: {lr: 0.01}}}. They take
             precedence over by_size.
+        variants: Settings that every run tries in turn, as [{finetune: head}, {optimizer: {lr: 0.001}}]. The run is
+            that of the variant with the best validation accuracy, the first of equally good ones. Its cost includes all
+            of them.
     """
 
     name: str | None = None
@@ -404,6 +417,7 @@ class ModelConfig:
     micro_batch: int | None = None
     by_size: dict[str, Any] = field(default_factory=dict)
     by_budget: dict[str, Any] = field(default_factory=dict)
+    variants: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def architecture(self) -> dict[str, Any]:
@@ -419,6 +433,10 @@ class ModelConfig:
             raise InputError("weights and starts_from cannot be combined; set one of them")
         if self.finetune.head and self.weights is None and self.starts_from is None:
             raise InputError("finetune: head needs weights to compute features with (weights, or starts_from)")
+        if self.finetune.epochs is not None and self.weights is None and self.starts_from is None:
+            raise InputError("finetune.epochs needs weights or starts_from; other models have the epochs of the budget")
+        if self.variants and self.starts_from is not None:
+            raise InputError("variants and starts_from cannot be combined; set one of them")
         if self.loss is not None:
             check_class(self.loss, "loss")
             if self.label_smoothing or self.class_weights is not None:

@@ -61,6 +61,9 @@ class AnalysisPlan:
         equivalence_margin: models that differ by less, in percentage points, are equivalent.
         budget: the longest one, by which models are compared; empty where older versions did not record it.
         pairs: pairs of models that are compared; None for all.
+        second_pair: another pair that is compared at ``size`` without adjustment, at 1 %, so that the probability of a
+            false claim in either is at most 6 %: linear probes, whose answer comes before that of ``pair``, or the pair
+            of models that were added later, in place of a deviation.
         added_seeds: seeds that were added after the first analysis was possible, one entry for each addition.
         deviations: other changes that were made later. They are reported, and conclusions follow the first plan.
         missing_weights: models that were left out because their pretrained weights could not be loaded, by model.
@@ -74,6 +77,7 @@ class AnalysisPlan:
     equivalence_margin: float
     budget: str = ""
     pairs: tuple[tuple[str, str], ...] | None = None
+    second_pair: tuple[str, str] | None = None
     added_seeds: tuple[tuple[int, ...], ...] = ()
     deviations: tuple[Deviation, ...] = ()
     missing_weights: tuple[tuple[str, str], ...] = ()
@@ -114,14 +118,18 @@ class AnalysisPlan:
     def is_primary(self, first: str, second: str, size: int) -> bool:
         return self.pair is not None and {first, second} == {*self.pair} and size == self.size
 
+    def is_second(self, first: str, second: str, size: int) -> bool:
+        return self.second_pair is not None and {first, second} == {*self.second_pair} and size == self.size
+
     @property
     def secondary_count(self) -> int:
-        """Number of planned comparisons other than the primary one."""
+        """Number of planned comparisons that are adjusted for each other."""
         pairs = [pair for pair in itertools.combinations(sorted({*self.models}), 2) if self.compares(*pair)]
-        return sum(not self.is_primary(*pair, size) for pair in pairs for size in {*self.train_sizes})
+        comparisons = [(*pair, size) for pair in pairs for size in {*self.train_sizes}]
+        return sum(not self.is_primary(*one) and not self.is_second(*one) for one in comparisons)
 
     def find_analysis(
-        self, seeds: Collection[int], *, is_primary: bool, caveat: Caveat | None
+        self, seeds: Collection[int], *, is_primary: bool, is_second: bool = False, caveat: Caveat | None
     ) -> tuple[tuple[int, ...], ComparisonRules]:
         """Seeds and rules of the latest analysis whose seeds are all finished.
 
@@ -140,7 +148,9 @@ class AnalysisPlan:
             is_or_are = "is" if len(finished) == 1 else "are"
             missing = f"{len(finished)} of the {len(chosen)} planned seeds {is_or_are} finished"
             caveat = Caveat(CaveatKind.UNFINISHED, missing)
-        return finished, ComparisonRules(self.equivalence_margin / 100, error_rate, caveat, is_primary)
+        if is_second:
+            error_rate = INTERIM_ERROR_RATES[1]
+        return finished, ComparisonRules(self.equivalence_margin / 100, error_rate, caveat, is_primary, is_second)
 
 
 def make_analysis_plan(
@@ -149,6 +159,8 @@ def make_analysis_plan(
     """Make the analysis plan of a config."""
     protocol, pairs = experiment.protocol, experiment.protocol.pairs
     names = pairs[0] if pairs else list(experiment.models)[:2]
+    probes = {name for name, model in experiment.models.items() if model.finetune.head}
+    second = next((pair for pair in pairs or [] if experiment.minutes and {*pair} <= probes), None)
     return AnalysisPlan(
         seeds=tuple(protocol.seeds),
         models=tuple(experiment.models),
@@ -158,6 +170,7 @@ def make_analysis_plan(
         equivalence_margin=protocol.equivalence_margin,
         budget=protocol.budget.largest.text,
         pairs=None if pairs is None else tuple((pair[0], pair[1]) for pair in pairs),
+        second_pair=None if second in (None, names) else (second[0], second[1]),
         missing_weights=tuple((missing_weights or {}).items()),
     )
 
@@ -209,12 +222,14 @@ def find_binding_plan(folder: Path) -> AnalysisPlan | None:
 def _with_changes(old: AnalysisPlan, new: AnalysisPlan) -> AnalysisPlan:
     old_seeds = {*old.seeds, *itertools.chain(*old.added_seeds)}
     added = tuple(seed for seed in new.seeds if seed not in old_seeds)
+    old = _with_added_models(old, new)
     changes = [
         Deviation(kind, _text(getattr(old, kind)), _text(getattr(new, kind)))
         for kind in DEVIATIONS
         if getattr(old, kind) != ""
         and _without_order(getattr(old, kind)) != _without_order(getattr(new, kind))
         and not (kind == "seeds" and {*old.seeds} <= {*new.seeds})
+        and not (kind == "pair" and new.pair == old.second_pair)
     ]
     return dataclasses.replace(
         old,
@@ -225,6 +240,17 @@ def _with_changes(old: AnalysisPlan, new: AnalysisPlan) -> AnalysisPlan:
         added_seeds=(*old.added_seeds, *([added] if added else [])),
         deviations=tuple(dict.fromkeys([*old.deviations, *changes])),
     )
+
+
+def _with_added_models(old: AnalysisPlan, new: AnalysisPlan) -> AnalysisPlan:
+    """A plan with the pairs of models that were added since. The first of them may become the second pair."""
+    if old.pairs is None or new.pairs is None or not {*old.pairs} < {*new.pairs}:
+        return old
+    added = [pair for pair in new.pairs if pair not in old.pairs]
+    if not all({*pair} - {*old.models} for pair in added):
+        return old
+    second = old.second_pair or (new.pair if new.pair in added else None)
+    return dataclasses.replace(old, pairs=new.pairs, second_pair=second)
 
 
 def _without_order(value: Any) -> Any:

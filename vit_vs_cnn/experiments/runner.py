@@ -232,7 +232,8 @@ def _check_all(runs: list[Run], pool: ExperimentData) -> None:
         if run.recipe.weights is not None:
             check_start_overlap(run, images, pool)
         if (recipe := (run.model, run.recipe)) not in recipes:
-            prepare_network(run, images)
+            for one in (run, *run.variants):
+                prepare_network(one, images)
             augmentation = run.experiment.augmentation(run.recipe)
             if (transform := make_transform(augmentation, trust=run.experiment.trusted)) is not None:
                 transform(images.training.take(torch.tensor([0])), [0])

@@ -1,9 +1,10 @@
 """The grid of sizes, seeds and steps that fits into ``minutes``, with estimated times."""
 
+import copy
 import itertools
 import math
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -60,7 +61,7 @@ class GridPlan:
     Arguments:
         steps: of a run, ascending; one for each budget.
         runs: number of runs, those of a search for recipes included.
-        has_training: whether the runs have steps; False if all models are linear probes.
+        has_training: whether the budget is used; False if all models are linear probes or have their own epochs.
     """
 
     train_sizes: tuple[int, ...]
@@ -84,13 +85,8 @@ class GridPlan:
     def is_larger_than(self, other: "GridPlan") -> bool:
         """True if a grid has the seeds of another one, at least as many sizes and as long runs, and differs."""
         has_sizes = len(self.train_sizes) >= len(other.train_sizes) and self.train_sizes[-1] >= other.train_sizes[-1]
-        return (
-            not self.has_grid_of(other) and has_sizes and {*other.seeds} <= {*self.seeds} and self.steps >= other.steps
-        )
-
-    def has_grid_of(self, other: "GridPlan") -> bool:
-        """True if both have the same sizes, seeds and steps."""
-        return (self.train_sizes, self.seeds, self.steps) == (other.train_sizes, other.seeds, other.steps)
+        is_same = (self.train_sizes, self.seeds, self.steps) == (other.train_sizes, other.seeds, other.steps)
+        return not is_same and has_sizes and {*other.seeds} <= {*self.seeds} and self.steps >= other.steps
 
     @property
     def allows_conclusion(self) -> bool:
@@ -123,7 +119,7 @@ class GridTimeModel:
                 continue
             for size, steps in itertools.product(grid.train_sizes, grid.steps):
                 times += [self._run_seconds(name, size, steps)] * len(grid.seeds)
-            searched = trials * count_splits(self.experiment, largest)
+            searched = 0 if self.experiment.models[name].variants else trials * count_splits(self.experiment, largest)
             times += [self._run_seconds(name, largest, max(grid.steps))] * searched
         at_a_time = runs_at_a_time(self.experiment, len(times))
         name = self.experiment.executor.name
@@ -133,7 +129,8 @@ class GridTimeModel:
             runs = [self._run_seconds(name, largest, max(grid.steps)) for name in self._trained]
             seconds += max(runs, default=STARTUP_SECONDS)
         seconds = _MARGIN * seconds + _PROCESS * has_own_process
-        return replace(grid, runs=len(times), seconds=seconds, has_training=bool(self._trained))
+        has_steps = any(self.experiment.models[name].finetune.epochs is None for name in self._trained)
+        return replace(grid, runs=len(times), seconds=seconds, has_training=has_steps)
 
     @property
     def _trained(self) -> list[str]:
@@ -148,10 +145,16 @@ class GridTimeModel:
 
     def _run_seconds(self, model: str, train_size: int, steps: int) -> float:
         """Time of a run with its evaluations. A forward pass takes a third of a step."""
-        step, protocol = self.times[model], self.experiment.protocol
+        step, protocol, settings = self.times[model], self.experiment.protocol, self.experiment.models[model]
+        held_out = self.experiment.data.validation_fraction * train_size
+        if settings.finetune.epochs is not None:
+            training_images = round(train_size - held_out)
+            steps = settings.finetune.count_steps(batch_size=protocol.batch_size, train_images=training_images)
+        trainings = sum(variant.get("finetune") != "head" for variant in settings.variants) or 1
         evaluated = self.pool.test_count if protocol.scored_on == "test" else 0.0
-        evaluated += _VALIDATIONS * self.experiment.data.validation_fraction * train_size
-        return steps * step + evaluated * step / (3 * protocol.batch_size) + STARTUP_SECONDS
+        evaluated += trainings * _VALIDATIONS * held_out
+        seconds = trainings * steps * step + evaluated * step / (3 * protocol.batch_size)
+        return seconds + STARTUP_SECONDS * max(1, len(settings.variants))
 
     def _feature_seconds(self, model: str) -> float:
         """Time for the features of all images, which are computed once for all runs."""
@@ -276,29 +279,23 @@ def plan_for_time(
     experiment = choose_micro_batches(choose_precision(experiment), pool, console)
     if started is not None:
         return _continue_plan(experiment, started, pool, fixed=fixed, console=console)
-    costs = GridTimeModel(experiment, pool, _time_steps(experiment, pool, console))
+    sets, all_costs = _model_sets(experiment), GridTimeModel(experiment, pool, _time_steps(experiment, pool, console))
+    costs = all_costs.with_runs_of(sets[-1])
     candidates = candidate_grids(costs, fixed)
-    if best_grid(candidates, minutes) is None and (probes := _probes_only(experiment)) is not None:
-        console.print(f"Left out: models from scratch. To include them: {_needed_minutes(candidates)}", soft_wrap=True)
-        experiment, costs = probes, costs.with_runs_of(probes)
-        candidates = candidate_grids(costs, fixed)
-    chosen = base = choose_grid(candidates, minutes)
-    finetuned = _finetuned_too(experiment)
-    for larger in _with_more_runs(experiment, finetuned, fixed):
-        more = costs.with_runs_of(larger)
-        plans = _plans_allowing(base, more, fixed)
-        plan = next((plan for plan in plans if plan.seconds <= 60 * minutes), None)
-        if plan is None:
+    chosen = least = choose_grid(candidates, minutes)
+    searches = [replace(experiment, tuning=replace(experiment.tuning, trials=trials)) for trials in SEARCH_TRIALS]
+    for larger in [*(searches if _may_search(experiment, fixed) else ()), *sets[:-1]]:
+        more = all_costs.with_runs_of(larger)
+        plans = _plans_allowing(least, more, fixed)
+        if (plan := next((plan for plan in plans if plan.seconds <= 60 * minutes), None)) is None:
             continue
         without_search = more.with_runs_of(replace(larger, tuning=experiment.tuning)).of(plan)
         if plan.seconds - without_search.seconds <= MAX_SEARCH_SHARE * 60 * minutes:
             costs, candidates, chosen = more, plans, plan
             break
-    if costs.experiment.models.keys() != finetuned.models.keys():
-        least = min(_plans_allowing(base, costs.with_runs_of(finetuned), fixed), key=lambda plan: plan.seconds)
-        console.print(
-            f"Left out: fine-tuning of pretrained models. To include it: {_minutes_option(least)}", soft_wrap=True
-        )
+    for larger, left_out in _left_out(costs.experiment, sets):
+        plan = min(_plans_allowing(least, all_costs.with_runs_of(larger), fixed), key=lambda plan: plan.seconds)
+        console.print(f"Left out: {left_out}. To include this: {_minutes_option(plan)}", soft_wrap=True)
     if (tuning := costs.experiment.tuning) != experiment.tuning:
         console.print(f"First a search for recipes with {tuning.trials} trials of each model", soft_wrap=True)
     console.print(f"Chosen: {chosen.text}. {chosen.runs_text}", soft_wrap=True)
@@ -316,29 +313,37 @@ def _plans_allowing(least: GridPlan, costs: GridTimeModel, fixed: Collection[str
     ]
 
 
-def _with_more_runs(experiment: Experiment, finetuned: Experiment, fixed: Collection[str]) -> Iterator[Experiment]:
-    """The experiment with fine-tuned networks and a search for recipes, or one of both, the most runs first."""
-    for larger in [experiment] if finetuned is experiment else [finetuned, experiment]:
-        for trials in SEARCH_TRIALS if _may_search(larger, fixed) else ():
-            yield replace(larger, tuning=replace(larger.tuning, trials=trials))
-        if larger is not experiment:
-            yield larger
+def _model_sets(experiment: Experiment) -> list[Experiment]:
+    """The experiment with fewer and fewer models, as far as minutes allow: networks from scratch are left out first.
+
+    With a pair of linear probes: all and fine-tuned networks, pretrained and fine-tuned ones, all, pretrained ones.
+    Otherwise the experiment alone.
+    """
+    pretrained = {name: model for name, model in experiment.models.items() if model.weights is not None}
+    others, pairs = experiment.models.keys() - pretrained.keys(), experiment.protocol.pairs
+    sets = [experiment]
+    if others and len(pretrained) > 1 and (not pairs or any({*pair} <= pretrained.keys() for pair in pairs)):
+        sets.append(replace(experiment, models=pretrained, protocol=experiment.protocol.drop_models(others)))
+    finetuned = [_finetuned_too(one) for one in sets]
+    return sets if finetuned[0] is experiment else [*finetuned, *sets]
 
 
-def _probes_only(experiment: Experiment) -> Experiment | None:
-    """The experiment without the models that are trained; None if there are none, or no linear probes are compared."""
-    probes = {name: model for name, model in experiment.models.items() if model.finetune.head}
-    trained, pairs = experiment.models.keys() - probes.keys(), experiment.protocol.pairs
-    if not trained or len(probes) < 2 or (pairs and not any({*pair} <= probes.keys() for pair in pairs)):
-        return None
-    return replace(experiment, models=probes, protocol=experiment.protocol.drop_models(trained))
+def _left_out(chosen: Experiment, sets: Sequence[Experiment]) -> list[tuple[Experiment, str]]:
+    """For each kind of models that a chosen set leaves out, the smallest set with it, and its name."""
+    results = []
+    for one in reversed(sets):
+        added = one.models.keys() - chosen.models.keys()
+        kinds = {name.endswith(_FINETUNED) for name in added}
+        if chosen.models.keys() <= one.models.keys() and len(kinds) == 1:
+            results.append((one, "fine-tuning of pretrained models" if kinds.pop() else "models from scratch"))
+    return results
 
 
 def _finetuned_too(experiment: Experiment) -> Experiment:
     """The experiment with each linear probe of optional weights fine-tuned too; the same experiment without any.
 
-    Each pair of such probes is a pair of fine-tuned networks too, which comes first: the primary comparison. A
-    fine-tuned network is compared with its probe.
+    Each run of a fine-tuned network is the best of ``VARIANTS``, the probe included. Each pair of probes is a pair of
+    fine-tuned networks too, which comes first: the primary comparison.
     """
     probes = {
         name: name.removesuffix(_PRETRAINED) + _FINETUNED
@@ -350,11 +355,27 @@ def _finetuned_too(experiment: Experiment) -> Experiment:
     values = experiment.to_dict()
     for probe, name in probes.items():
         settings = values["models"][probe]
-        values["models"].setdefault(name, {key: settings[key] for key in ("name", "options", "weights")})
+        shared = {key: settings[key] for key in ("name", "options", "weights", "class_weights")}
+        own = {"finetune": {"epochs": FINETUNING_EPOCHS}, "variants": [*VARIANTS]}
+        values["models"].setdefault(name, copy.deepcopy(shared | own))
     if pairs := values["protocol"]["pairs"]:
         tuned = [[probes[name] for name in pair] for pair in pairs if {*pair} <= probes.keys()]
-        values["protocol"]["pairs"] = [*tuned, *pairs, *([name, probe] for probe, name in probes.items())]
+        values["protocol"]["pairs"] = [*tuned, *pairs]
     return experiment_from_dict(values, trusted=experiment.trusted)
+
+
+#: What each run of a fine-tuned network tries, the same for all networks: a linear probe, and training of the last two
+#: blocks or of all, with learning rates around that of Kumar et al. 2022 for AdamW.
+_ADAMW = {"name": "adamw", "weight_decay": 0.05, "layer_decay": None}
+VARIANTS: tuple[dict[str, Any], ...] = (
+    {"finetune": "head"},
+    *(
+        {"finetune": {"last": last}, "optimizer": {**_ADAMW, "lr": lr}}
+        for last, lr in itertools.product((2, None), (1e-4, 5e-4))
+    ),
+)
+#: Epochs of each of these trainings.
+FINETUNING_EPOCHS = 10.0
 
 
 #: Share of the minutes that a search for recipes may take, and the numbers of trials for each model, the best first.
@@ -362,8 +383,14 @@ MAX_SEARCH_SHARE, SEARCH_TRIALS = 0.2, (8, 6, 4)
 
 
 def _may_search(experiment: Experiment, fixed: Collection[str]) -> bool:
-    """True if the user set neither recipes nor trials."""
-    sources = {recipe_source(model) for model in experiment.models.values() if not model.finetune.head}
+    """True if the user set neither recipes nor trials, and no model starts from weights.
+
+    A search trains on all folds, so that the test images could not be rotated. Where there are pretrained networks,
+    networks from scratch are not what an answer is about.
+    """
+    if any(model.weights is not None for model in experiment.models.values()):
+        return False
+    sources = {recipe_source(model) for model in experiment.models.values()}
     is_set = experiment.tuning.trials is not None or any(name.startswith("tuning") for name in fixed)
     return not is_set and bool(sources) and not sources & {RecipeSource.GIVEN, RecipeSource.SEARCHED}
 
@@ -443,40 +470,34 @@ def _started_experiment(experiment: Experiment) -> Experiment | None:
 def _continue_plan(
     experiment: Experiment, started: Experiment, pool: ExperimentData, *, fixed: Collection[str], console: Console
 ) -> Experiment:
-    """Return the experiment with the grid of its folder, or with a larger one if more minutes allow it.
+    """Return the experiment with the grid of its folder, or with more models or a larger grid if more minutes allow it.
 
     Once an analysis was possible, the budget stays, because conclusions are about the longest budget.
     """
-    if any(name.endswith(_FINETUNED) for name in started.models.keys() - experiment.models.keys()):
-        experiment = _finetuned_too(experiment)
-    probes = _probes_only(experiment)
-    if probes is not None and probes.models.keys() != started.models.keys():
-        probes = None
-    experiment = _with_searched_recipes(experiment, started, fixed)
+    base, sets = experiment, [one for one in _model_sets(experiment) if one.models.keys() >= started.models.keys()]
+    sets = [_with_searched_recipes(one, started, fixed) for one in sets or [experiment]]
+    experiment = sets[-1]
     minutes, before = experiment.minutes or 0.0, started.minutes or 0.0
     protocol = replace(experiment.protocol, **{name: getattr(started.protocol, name) for name in free_settings(fixed)})
     same = replace(experiment, protocol=protocol, minutes=max(minutes, before))
     if (steps := budget_steps(protocol.budget)) and minutes > before:
         if find_binding_plan(experiment.folder) is not None:
             fixed = [*fixed, "protocol.budget"]
-            experiment = replace(experiment, protocol=replace(experiment.protocol, budget=protocol.budget))
-        costs = GridTimeModel(experiment, pool, _time_steps(same, pool, console))
+            sets = [replace(one, protocol=replace(one.protocol, budget=protocol.budget)) for one in sets]
+        all_costs = GridTimeModel(base, pool, _time_steps(replace(base, protocol=protocol), pool, console))
         sizes = sorted({pool.resolve(size) for size in protocol.train_sizes})
-        old = costs.of(GridPlan(tuple(sizes), tuple(protocol.seeds), steps))
-        candidates = [
-            plan
-            for plan in candidate_grids(costs, fixed)
-            if plan.is_larger_than(old) or (probes is not None and plan.has_grid_of(old))
-        ]
-        if (chosen := best_grid(candidates, minutes)) is not None:
-            console.print(f"New plan: {chosen.text}. {chosen.runs_text}, finished ones included", soft_wrap=True)
-            for line in _answers(chosen, [old, *candidates], costs):
-                console.print(line, soft_wrap=True)
-            return _with_grid(same, chosen, fixed)
+        grid = GridPlan(tuple(sizes), tuple(protocol.seeds), steps)
+        for larger in sets:
+            costs = all_costs.with_runs_of(larger)
+            old = costs.of(grid)
+            plans = [plan for plan in candidate_grids(costs, fixed) if plan.is_larger_than(old)]
+            plans += [old] * (larger.models.keys() > started.models.keys())
+            if (chosen := best_grid(plans, minutes)) is not None:
+                console.print(f"New plan: {chosen.text}. {chosen.runs_text}, finished ones included", soft_wrap=True)
+                for line in _answers(chosen, [old, *plans], costs):
+                    console.print(line, soft_wrap=True)
+                return _with_grid(replace(larger, minutes=same.minutes), chosen, fixed)
         console.print(f"{minutes:g} minutes allow no larger plan")
-    if probes is not None:  # the models from scratch stay left out
-        protocol = replace(protocol, pairs=probes.protocol.pairs)
-        same = replace(same, models=probes.models, protocol=protocol)
     sizes = ", ".join(size if isinstance(size, str) else f"{size:,}" for size in protocol.train_sizes)
     seeds = format_count(len(protocol.seeds), "seed")
     plan = "the earlier plan" if protocol == started.protocol else "your settings in place of those of the earlier plan"

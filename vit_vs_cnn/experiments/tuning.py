@@ -57,9 +57,10 @@ def tune(experiment: Experiment, *, console: Console) -> Experiment:
     pool = ExperimentData(experiment.data, "validation", trust=experiment.trusted)
     experiment = choose_micro_batches(choose_precision(experiment), pool, console)
     size = max(pool.resolve(size) for size in experiment.protocol.train_sizes)
-    searched = [name for name in experiment.in_order() if not experiment.models[name].finetune.head]
+    settings = experiment.models
+    searched = [name for name in experiment.in_order() if not (settings[name].finetune.head or settings[name].variants)]
     if not searched:
-        raise InputError("tuning: all models are linear probes (finetune: head), which have no recipe")
+        raise InputError("tuning: all models are linear probes (finetune: head) or choose from variants")
     used = set().union(*(restrict_space(experiment, name) for name in searched))
     if unused := [name for name in experiment.tuning.space if name not in used]:
         raise InputError(f"tuning.space.{unused[0]}: no model has this option")

@@ -25,6 +25,7 @@ from vit_vs_cnn.data.near_duplicates import find_copies
 from vit_vs_cnn.data.options import Resize
 from vit_vs_cnn.files import CommandResult
 from vit_vs_cnn.images.experiment_data import open_source
+from vit_vs_cnn.runs.record import MIN_IMBALANCE
 from vit_vs_cnn.statistics.intervals import wilson_interval
 from vit_vs_cnn.statistics.pair_comparison import MIN_TEST_IMAGES_FOR_CONCLUSION
 
@@ -37,8 +38,6 @@ AUDIT_FOLDER = "audit"
 MIN_IMAGES_OF_CLASS = 15
 #: Half width of a confidence interval above which a test set is too small for most comparisons.
 MAX_HALF_WIDTH = 0.1
-#: Ratio of the largest to the smallest class from which classes are imbalanced.
-MIN_IMBALANCE = 4.0
 #: Fraction of the images from which enlarged or cropped images are reported.
 MIN_AFFECTED_FRACTION = 0.05
 #: Fraction of an image that a crop may remove.

@@ -122,14 +122,16 @@ def prepare_network(run: Run, images: RunImages) -> PreparedRun:
         raise InputError(
             f"{location}.class_weights: has {len(class_weights)} numbers, and there are {num_classes} classes"
         )
-    batch_size = run.experiment.protocol.batch_size
+    counts = {"batch_size": run.experiment.protocol.batch_size, "train_images": len(images.training)}
+    has_own_epochs = recipe.finetune.epochs is not None
+    steps = recipe.finetune.count_steps(**counts) if has_own_epochs else run.budget.to_steps(**counts, macs=macs)
     augmentation = run.experiment.augmentation(recipe)
     return PreparedRun(
         run=run,
         images=images,
         network=network,
         macs=macs,
-        steps=run.budget.to_steps(batch_size=batch_size, train_images=len(images.training), macs=macs),
+        steps=steps,
         architecture=architecture,
         loss=make_loss(
             recipe.loss,

@@ -12,7 +12,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -208,6 +208,8 @@ def load_run_predictions(folder: Path, run: str) -> dict[str, np.ndarray]:
     }
 
 
+#: Ratio of the largest to the smallest class from which classes are imbalanced.
+MIN_IMBALANCE = 4.0
 #: The first row of every table of accuracies.
 MAJORITY = "always the most frequent class"
 #: Networks that a sentence names one by one.
@@ -221,11 +223,19 @@ class Answers:
     Arguments:
         named: number of different classes that each network predicts, by its name.
         correct: mask of correctly classified images by run; None if runs were scored on different images.
+        balanced_accuracies: mean recall of the classes that occur, by run.
     """
 
     class_counts: Int64[np.ndarray, "classes"]
     named: Mapping[str, int]
     correct: dict[str, np.ndarray] | None = None
+    balanced_accuracies: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def is_imbalanced(self) -> bool:
+        """True if a class has at least ``MIN_IMBALANCE`` times as many images as another one that occurs."""
+        counts = self.class_counts[self.class_counts > 0]
+        return bool(counts.max() >= MIN_IMBALANCE * counts.min())
 
     @property
     def majority(self) -> float:
@@ -255,7 +265,7 @@ def load_predictions(folder: Path, results: Sequence[RunResult]) -> Answers:
         InputError: a file that cannot be read, or runs with different numbers of classes.
     """
     reference: dict[int | None, tuple[np.ndarray, np.ndarray]] = {}
-    correct, counts, named, num_classes, same = {}, [], {}, None, True
+    correct, balanced, counts, named, num_classes, same = {}, {}, [], {}, None, True
     for result in results:
         predictions = load_run_predictions(folder, result.run)
         labels, classes = predictions["labels"], int(predictions["num_classes"])
@@ -266,6 +276,8 @@ def load_predictions(folder: Path, results: Sequence[RunResult]) -> Answers:
         same &= np.array_equal(labels, first[0]) and np.array_equal(predictions["sample_ids"], first[1])
         correct[result.run] = predictions["classes"] == labels
         counts.append(np.bincount(labels, minlength=classes))
+        hits, occurs = np.bincount(labels, correct[result.run], minlength=classes), counts[-1] > 0
+        balanced[result.run] = float((hits[occurs] / counts[-1][occurs]).mean())
         named[result.run.rpartition("-")[0] or result.run] = len(np.unique(predictions["classes"]))
     total = np.sum(counts, axis=0) if len(reference) > 1 or not same else counts[0]
-    return Answers(total, named, correct if same else None)
+    return Answers(total, named, correct if same else None, balanced)

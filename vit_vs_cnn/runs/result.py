@@ -164,6 +164,7 @@ class Scores:
         validation_curve: pairs of optimizer step and validation accuracy; None if not recorded.
         temperature: fitted on the validation images; None if there were too few.
         penalty: L2 penalty of a linear probe; None for other trainings.
+        variant: number of the variant that was chosen on validation images; None without variants.
 
     Raises:
         InputError: an accuracy outside of 0 to 1, no images, or another number below 0.
@@ -180,6 +181,7 @@ class Scores:
     validation_curve: tuple[tuple[int, float], ...] | None = None
     temperature: float | None = None
     penalty: float | None = None
+    variant: int | None = None
     metrics: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -274,6 +276,18 @@ class RunResult:
     def epochs(self) -> float:
         """Passes over the training images."""
         return self.cost.images_processed / self.data.training_images
+
+    @property
+    def finetuning_epochs(self) -> float | None:
+        """Epochs of ``finetune.epochs``; None if the training has the budget of the experiment."""
+        finetune = self.recipe.get("finetune")
+        epochs = finetune.get("epochs") if isinstance(finetune, Mapping) else None
+        return None if epochs is None else float(epochs)
+
+    @property
+    def follows_budget(self) -> bool:
+        """True if its training has the budget of the experiment; False for a linear probe."""
+        return self.start.start_kind is not StartKind.LINEAR_PROBE and self.finetuning_epochs is None
 
     @property
     def accuracy(self) -> float:

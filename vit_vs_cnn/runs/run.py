@@ -11,6 +11,7 @@ import yaml
 
 from vit_vs_cnn.config.experiment import Budget, Experiment, ModelConfig, experiment_from_dict, read_config
 from vit_vs_cnn.config.identity import hash_settings, run_identity
+from vit_vs_cnn.config.overrides import apply_overrides
 from vit_vs_cnn.data.options import InputResolution
 from vit_vs_cnn.errors import DamagedFile, InputError, one_line
 from vit_vs_cnn.files import remove_partials, write_text
@@ -20,6 +21,8 @@ from vit_vs_cnn.typed_values import build, check
 
 #: Key of the resolution of image files in the identity of pretrained weights.
 RESOLUTION_KEY = "resolution"
+#: Folder of the variants of a run.
+VARIANT_FOLDER = "variants"
 
 
 @dataclass(frozen=True)
@@ -79,6 +82,24 @@ class Run:
         return None if start is None else replace(self, model=start)
 
     @cached_property
+    def variants(self) -> "list[Run]":
+        """The runs of the variants of its model, scored on validation images, in a folder inside of its own.
+
+        Raises:
+            InputError: several processes share the run.
+        """
+        if self.recipe.variants and self.world_size > 1:
+            raise InputError(f"models.{self.model}.variants: a run with variants needs a single device")
+        runs = []
+        for number, values in enumerate(self.recipe.variants):
+            model = replace(self.recipe, variants=[], by_size={}, by_budget={})
+            model = apply_overrides(model, values, location=f"models.{self.model}.variants.{number}")
+            inside = {"name": VARIANT_FOLDER, "output": str(self.folder), "models": {self.model: model}}
+            protocol = replace(self.experiment.protocol, scored_on="validation", pairs=None)
+            runs.append(replace(self, experiment=replace(self.experiment, **inside, protocol=protocol)))
+        return runs
+
+    @cached_property
     def resolution(self) -> InputResolution | None:
         """The resolution at which files are decoded for its network; None for the ``image_size`` of the experiment.
 
@@ -136,7 +157,10 @@ class Run:
 
     @property
     def progress(self) -> Path:
-        return self.folder / "progress.json"
+        """File with its progress, for ``status``. A variant writes that of its run."""
+        folder = self.experiment.folder
+        is_variant = folder.name == VARIANT_FOLDER and (folder.parent / "config.yaml").exists()
+        return (folder.parent if is_variant else self.folder) / "progress.json"
 
     @property
     def failure(self) -> Path:

@@ -18,7 +18,7 @@ from vit_vs_cnn.files import add_file_name
 from vit_vs_cnn.runs.experiment_folder import FINAL_FOLDER
 from vit_vs_cnn.runs.record import is_record, read_recorded_runs
 from vit_vs_cnn.runs.result import RunResult, read_result
-from vit_vs_cnn.runs.run import Run
+from vit_vs_cnn.runs.run import VARIANT_FOLDER, Run
 from vit_vs_cnn.runs.trials import TRIALS_FILE
 from vit_vs_cnn.statistics.caveats import Caveat, CaveatKind
 
@@ -180,11 +180,12 @@ def summarize_log(folder: Path, test_set: str | None) -> LogSummary:
 
 
 def output_folder(folder: Path) -> Path:
-    """Folder that contains an experiment, also for the search for recipes or the final network inside of one."""
+    """Folder that contains an experiment, also for a search for recipes, a final network or variants inside of one."""
     path = Path(os.path.abspath(folder))
-    marks = {"tuning": TRIALS_FILE, FINAL_FOLDER: "experiment.yaml"}
-    is_inside = path.name in marks and (path.parent / marks[path.name]).exists()
-    return path.parents[1] if is_inside else path.parent
+    marks = {"tuning": TRIALS_FILE, FINAL_FOLDER: "experiment.yaml", VARIANT_FOLDER: "config.yaml"}
+    if path.name not in marks or not (path.parent / marks[path.name]).exists():
+        return path.parent
+    return output_folder(path.parents[1] if path.name == VARIANT_FOLDER else path.parent)
 
 
 def hash_run_recipe(run: Run) -> str:

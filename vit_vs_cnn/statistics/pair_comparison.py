@@ -46,15 +46,18 @@ class ComparisonRules:
 
     Arguments:
         margin: difference of accuracies below which two models are equivalent.
-        error_rate: significance level of this analysis: 5 % for the first, 1 % after seeds were added.
+        error_rate: significance level of this analysis: 5 % for the first, 1 % after seeds were added and for the
+            second comparison.
         caveat: a caveat that allows no conclusion, or None.
         is_primary: whether this is the primary comparison, which was named in advance.
+        is_second: whether it is the second comparison that was named in advance and is not adjusted.
     """
 
     margin: float = EQUIVALENCE_MARGIN
     error_rate: float = ERROR_RATE
     caveat: Caveat | None = None
     is_primary: bool = False
+    is_second: bool = False
 
 
 @dataclass(frozen=True)
@@ -69,7 +72,7 @@ class PairComparison:
         images: number of test images of a seed; the smallest number if they differ.
         p_value: two-sided, of equal accuracy, not adjusted.
         adjusted_p_value: adjusted for ``adjusted_for`` comparisons (Holm).
-        level: significance level for the unadjusted p-value. For the primary comparison and for significant ones it is
+        level: significance level for the unadjusted p-value. For unadjusted comparisons and for significant ones it is
             the error rate, for others the error rate divided by the number of comparisons that are not significant.
         caveat: the caveat that allows no conclusion; None if there is none.
         train_size: number of training images; None for comparisons outside of an experiment.
@@ -92,6 +95,7 @@ class PairComparison:
     conclusion: Conclusion
     caveat: Caveat | None
     train_size: int | None = None
+    is_second: bool = False
 
     @property
     def leader(self) -> str:
@@ -107,6 +111,11 @@ class PairComparison:
     def lead(self) -> Estimate:
         """Accuracy of the leader minus accuracy of the follower."""
         return self.difference if self.difference.value >= 0 else -self.difference
+
+    @property
+    def is_unadjusted(self) -> bool:
+        """True if its p-value is not adjusted for other comparisons."""
+        return self.is_primary or self.is_second
 
     @property
     def names(self) -> frozenset[str]:
@@ -177,6 +186,7 @@ def compare_models(
         margin=rules.margin,
         error_rate=rules.error_rate,
         is_primary=rules.is_primary,
+        is_second=rules.is_second,
         conclusion=Conclusion.NO_CONCLUSION,
         caveat=too_few_images(images)
         or rules.caveat
@@ -211,21 +221,21 @@ def too_few_images(images: int) -> Caveat | None:
 def adjust_comparisons(comparisons: Sequence[PairComparison], *, planned: int | None = None) -> list[PairComparison]:
     """Adjust the p-values of an experiment's comparisons for each other, and draw the conclusions.
 
-    The primary comparison is not adjusted. All others are adjusted for each other (Holm). A model is significantly
-    better if the adjusted p-value is below the error rate of its analysis. Otherwise the two are equivalent if two
-    one-sided tests reject a difference of the margin or more. Each is at half the error rate, with the same adjustment
-    (Schuirmann, J. Pharmacokinetics and Biopharmaceutics 1987).
+    The primary and the second comparison are not adjusted. All others are adjusted for each other (Holm). A model is
+    significantly better if the adjusted p-value is below the error rate of its analysis. Otherwise the two are
+    equivalent if two one-sided tests reject a difference of the margin or more. Each is at half the error rate, with
+    the same adjustment (Schuirmann, J. Pharmacokinetics and Biopharmaceutics 1987).
 
     Arguments:
         planned: number of secondary comparisons of the plan. Missing ones count as not significant.
     """
-    secondary = [comparison for comparison in comparisons if not comparison.is_primary]
+    secondary = [comparison for comparison in comparisons if not comparison.is_unadjusted]
     missing = max(0, (planned or 0) - len(secondary))
     p_values = iter(_adjust([c.p_value for c in secondary], secondary, missing))
     equivalence_p_values = iter(_adjust([_equivalence_p_value(c) for c in secondary], secondary, missing))
     results, undecided = [], missing
     for comparison in comparisons:
-        if comparison.is_primary:
+        if comparison.is_unadjusted:
             p, p_equal, count = comparison.p_value, _equivalence_p_value(comparison), 1
         else:
             p, p_equal, count = next(p_values), next(equivalence_p_values), len(secondary) + missing
@@ -233,7 +243,9 @@ def adjust_comparisons(comparisons: Sequence[PairComparison], *, planned: int | 
         conclusion = _conclusion(comparison, p, p_equal)
         results.append(replace(comparison, adjusted_p_value=p, adjusted_for=count, conclusion=conclusion))
     return [
-        replace(c, level=c.error_rate / (1 if c.is_primary or c.adjusted_p_value < c.error_rate else max(1, undecided)))
+        c
+        if c.is_unadjusted or c.adjusted_p_value < c.error_rate
+        else replace(c, level=c.error_rate / max(1, undecided))
         for c in results
     ]
 

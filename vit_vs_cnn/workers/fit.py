@@ -12,7 +12,6 @@ from lightning.pytorch.loggers import Logger, TensorBoardLogger
 from rich.console import Console
 from torch import nn
 
-from vit_vs_cnn.config.schema import Finetuning
 from vit_vs_cnn.config.trainer import as_list
 from vit_vs_cnn.config.user_code import make_transform
 from vit_vs_cnn.counter_random import derive_seed
@@ -55,12 +54,14 @@ class FittedNetwork:
     Arguments:
         predict: function from images to predictions.
         penalty: L2 penalty of a linear probe.
+        variant: number of the variant that was chosen; None without variants.
     """
 
     network: nn.Module
     predict: Callable[[LabelledImages], Predictions]
     cost: TrainingCost
     penalty: float | None = None
+    variant: int | None = None
 
 
 def read_resume_point(run: Run) -> ResumePoint:
@@ -219,7 +220,7 @@ def make_callbacks(prepared: PreparedRun, arguments: Mapping[str, Any], console:
         path=run.progress,
         console=console if arguments.get("enable_progress_bar", True) else None,
     )
-    frozen = [] if finetune == Finetuning() else [FrozenLayers(unwrap(prepared.network), last=finetune.last)]
+    frozen = [] if finetune.last is None else [FrozenLayers(unwrap(prepared.network), last=finetune.last)]
     return [*frozen, progress]
 
 

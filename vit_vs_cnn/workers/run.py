@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import platform
+import shutil
 import subprocess
 import sys
 import warnings
@@ -33,12 +34,12 @@ from vit_vs_cnn.networks.temperature import fit_on_validation
 from vit_vs_cnn.process import on_termination, quiet_lightning
 from vit_vs_cnn.runs.experiment_folder import FailureKind, has_failed_since, is_locked, write_failure
 from vit_vs_cnn.runs.result import Provenance, RunData, RunResult, RunStart, RunState, ScoredOn, Scores, StartKind
-from vit_vs_cnn.runs.run import Run
+from vit_vs_cnn.runs.run import VARIANT_FOLDER, Run
 from vit_vs_cnn.runs.test_set_log import TestSetLog, output_folder
 from vit_vs_cnn.training.metrics_csv import validation_curve
 from vit_vs_cnn.workers.fit import FittedNetwork, fit
-from vit_vs_cnn.workers.probe import fit_head
 from vit_vs_cnn.workers.trainer import is_helper_process, is_launched_from_outside
+from vit_vs_cnn.workers.variants import train
 
 #: Columns of a result that loggers of the config get.
 LOGGED_COLUMNS = ("accuracy", "loss", "calibration_error", "validation_accuracy", "steps", "train_seconds")
@@ -131,10 +132,11 @@ def run_one(run: Run, data: ExperimentData, *, console: Console, request: WorkRe
             with open_services(run) as services:
                 for service in services:
                     service.log_hyperparams({"run": run.to_dict()["run"], **run.settings})
-                fitted = fit_head(prepared, console) if run.recipe.finetune.head else fit(prepared, services, console)
+                fitted = train(prepared, data, services, console)
                 result = score(prepared, fitted, data, began)
                 log_result(services, result)
             run.write_result(result)
+            shutil.rmtree(run.folder / VARIANT_FOLDER, ignore_errors=True)
             return RunState.FINISHED
         except BaseException as error:
             kind = FailureKind.from_error(error)
@@ -275,7 +277,8 @@ def score(prepared: PreparedRun, fitted: FittedNetwork, data: ExperimentData, be
     if prepared.metrics and predictions.computed_logits is None:  # a file that a killed run left has no logits
         predictions = fitted.predict(data.test(run.seed))
     metrics = compute_metrics(prepared.metrics, predictions.logits, predictions.labels) if prepared.metrics else {}
-    has_curve = validation is not None and not run.recipe.finetune.head
+    recipe = run.recipe if fitted.variant is None else run.variants[fitted.variant].recipe
+    has_curve = validation is not None and not recipe.finetune.head
     identity, source = run.identity, data.source.provenance()
     return RunResult(
         run=run.folder.name,
@@ -283,7 +286,7 @@ def score(prepared: PreparedRun, fitted: FittedNetwork, data: ExperimentData, be
         train_size=run.train_size,
         seed=run.seed,
         weights=weights,
-        start=_describe_start(prepared),
+        start=_describe_start(prepared, recipe.finetune.text),
         data=RunData(
             subset=images.subset_hash,
             training_images=len(images.training),
@@ -307,6 +310,7 @@ def score(prepared: PreparedRun, fitted: FittedNetwork, data: ExperimentData, be
             validation_curve=tuple(validation_curve(run.folder / "metrics.csv").items()) if has_curve else None,
             temperature=calibration.temperature,
             penalty=fitted.penalty,
+            variant=fitted.variant,
             metrics=metrics,
         ),
         provenance=Provenance.collect(began),
@@ -320,7 +324,7 @@ def score(prepared: PreparedRun, fitted: FittedNetwork, data: ExperimentData, be
     )
 
 
-def _describe_start(prepared: PreparedRun) -> RunStart:
+def _describe_start(prepared: PreparedRun, finetune: str) -> RunStart:
     run, pretrained, recipe = prepared.run, prepared.pretrained, prepared.run.recipe
     if recipe.finetune.head:
         kind = StartKind.LINEAR_PROBE
@@ -334,7 +338,7 @@ def _describe_start(prepared: PreparedRun) -> RunStart:
     options = {name: value for name, value in recipe.options.items() if name not in RESIZE_OPTIONS}
     return RunStart(
         start_kind=kind,
-        finetune=recipe.finetune.text,
+        finetune=finetune,
         architecture_hash=hash_settings({**recipe.architecture, "options": options}),
         start_name=name if pretrained is None else pretrained.name,
         start_source=None if pretrained is None else pretrained.source,
