@@ -123,6 +123,20 @@ def test_tables_of_map_scores_over_seeds_match_the_records():
         assert expected_table == maps.table_of(maps.over_seeds(RESULTS.parent / place))
 
 
+def test_the_page_on_maps_has_the_scores_of_the_record():
+    scores = maps.over_seeds(RESULTS / "inspect" / "cifar10" / "scores.csv")
+    assert not any(sum(one.stars) for one in scores)
+    names = ("deletion_mean", "insertion_mean", "sanity_head", "sanity_all")
+    means = [[f"{sum(v) / len(v):.2f}" for v in (one.values[name] for name in names) if v] for one in scores]
+    expected = {(*row[:2], *row[2 if one.for_a_class else 3 :]) for one, row in zip(scores, means, strict=True)}
+    expected |= {tuple(row[:2]) for row in means}
+    for page in (ROOT / "docs/concepts/maps.md", ROOT / "docs/zh/concepts/maps.md"):
+        rows = re.findall(r"^\| (?:ViT|ResNet)[,\uff0c].*$", page.read_text(), re.MULTILINE)
+        quoted = [tuple(re.findall(r"\d\.\d\d", row)) for row in rows]
+        assert len([row for row in quoted if len(row) > 1]) == 8
+        assert {row for row in quoted if len(row) > 1} <= expected
+
+
 def test_the_command_prints_the_answer_of_a_table(capsys):
     path = RESULTS / "cifar10_cpu" / "results.csv"
     assert main(["report", str(path)]) == 0
