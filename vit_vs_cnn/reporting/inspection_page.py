@@ -117,7 +117,7 @@ def with_display_names(networks: Sequence[TrainedNetwork]) -> Sequence[TrainedNe
 
 def _add_scores(page: Page, scores: pandas.DataFrame) -> None:
     """Add the scores and the test with randomised weights, and write all numbers into files."""
-    page.heading("How far the maps can be trusted")
+    page.heading("Tests of the maps")
     for name, rows in _by_network(scores):
         page.table(score_table(name, rows))
         page.table(randomization_table(name, rows))
