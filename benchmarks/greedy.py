@@ -2,9 +2,8 @@
 
     python -m benchmarks.greedy runs/NAME/vit-* --images 32
 
-At each step, the greedy order takes the tokens whose replacement changes the probability of the class most
-(``DeletionTest.greedy_maps``). A map of the same image can hardly have a higher score. Tokens are replaced by the mean
-colour of the image. The scores are relative to random maps, as in ``inspect --score``.
+The greedy order is chosen step by step by the effects of replaced tokens (``DeletionTest.greedy_maps``). Tokens are
+replaced by the mean colour of the image. The scores are relative to random maps, as in ``inspect --score``.
 """
 
 from pathlib import Path

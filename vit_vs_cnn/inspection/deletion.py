@@ -75,7 +75,7 @@ class DeletionTest:
         self._prepare(fill)
         importance = resize_maps(maps, self.grid_size).flatten(1)
         ranks = descending_ranks(importance, self._ties)[:, self._places]
-        between = [self._probability(self._replace(ranks < count, fill, insert=insert)) for count in self.counts[1:-1]]
+        between = [self._probability(self._replace((ranks < count) != insert, fill)) for count in self.counts[1:-1]]
         ends = [self._ends[name] for name in (("", fill), (fill, ""))[insert]]
         return torch.stack([ends[0], *between, ends[1]], dim=1)
 
@@ -84,25 +84,24 @@ class DeletionTest:
         return area_under_curve(self.curves(maps, fill, insert=insert), self.tokens)
 
     def greedy_maps(self, fill: str = "mean", *, insert: bool = False) -> Float[Tensor, "batch rows cols"]:
-        """Maps in the order that the network itself chooses, for the scale of the scores of other maps.
+        """Maps in an order that the network itself chooses, for the scale of the scores of other maps.
 
-        At each step, every remaining token is replaced alone. Those that lower the probability most are next; with
-        ``insert``, they are added, and those that raise it most are next. No order is tried out further ahead, so that
-        a better one may exist. This takes about ``tokens * steps / 2`` evaluations of the network for each image.
+        At each step, every remaining token of the image is replaced alone. Tokens that lower the probability most have
+        the next highest value. With ``insert``, those that lower it least have the next lowest value. This takes about
+        ``tokens * steps / 2`` evaluations of the network for each image.
+
+        Differs from the best possible order: no step looks ahead, so that a map may have a higher score.
         """
         self._prepare(fill)
         chosen = torch.zeros(len(self.images), self.tokens, dtype=torch.bool, device=self.images.device)
         importance = torch.zeros_like(chosen, dtype=torch.float32)
         for start, end in itertools.pairwise(self.counts):
             remaining = (~chosen).nonzero()[:, 1].reshape(len(chosen), self.tokens - start)
-            effects = []
-            for token in remaining.split(1, dim=1):
-                tried = chosen.scatter(1, token, True)
-                effects.append(self._probability(self._replace(tried[:, self._places], fill, insert=insert)))
-            best = torch.stack(effects, dim=1).topk(end - start, largest=insert).indices
-            best = remaining.gather(1, best)
+            trials = (chosen.scatter(1, token, True)[:, self._places] for token in remaining.split(1, dim=1))
+            effects = [self._probability(self._replace(mask, fill)) for mask in trials]
+            best = remaining.gather(1, torch.stack(effects, dim=1).topk(end - start, largest=insert).indices)
             chosen = chosen.scatter(1, best, True)
-            importance = importance.scatter(1, best, float(self.tokens - start))
+            importance = importance.scatter(1, best, float(start if insert else -start))
         return importance.unflatten(1, self.grid_size)
 
     def _prepare(self, fill: str) -> None:
@@ -110,9 +109,8 @@ class DeletionTest:
             self._fills[fill] = replacement_images(self.images, fill)
             self._ends[fill] = self._probability(self._fills[fill])
 
-    def _replace(self, mask: Bool[Tensor, "batch rows cols"], fill: str, *, insert: bool) -> Images:
-        """Images with the pixels of the mask replaced; with ``insert``, with all others replaced."""
-        return torch.where((mask != insert).unsqueeze(1), self._fills[fill], self.images)
+    def _replace(self, mask: Bool[Tensor, "batch rows cols"], fill: str) -> Images:
+        return torch.where(mask.unsqueeze(1), self._fills[fill], self.images)
 
     def _probability(self, images: Images) -> Float[Tensor, "batch"]:
         with torch.no_grad():
