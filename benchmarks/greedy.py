@@ -31,7 +31,9 @@ def main() -> None:
         images, network = images_for(trained, selected.data.images), trained.network
         with torch.no_grad():
             classes = network(images).argmax(dim=1)
-        test = DeletionTest(network, images, classes, grid_size=deletion_grid([network], images.shape[-2:]))
+        test = DeletionTest(
+            network, images, classes, grid_size=deletion_grid([network], (images.shape[2], images.shape[3]))
+        )
         maps = {name: saliency_maps(network, images, name, classes=classes) for name in list_methods(network)}
         for insert in (False, True):
             chance = torch.stack([test.areas(noise, insert=insert).mean() for noise in random_maps(images)]).mean()
