@@ -4,19 +4,21 @@
 
 SCORES is the scores.csv of ``inspect --score`` with networks of several seeds, whose names end in ``-s`` and the seed.
 For each recipe and method the table has four measures and the similarity after weights are shuffled, each as the mean
-over seeds with the smallest and largest value. A star is a measure significantly above both chance and the centre map,
-adjusted for all tests of the table. Nothing is tested over seeds.
+over seeds with the smallest and largest value. A star is one of three replacements with which deletion and insertion
+are significantly above both chance and the centre map, adjusted for all tests of the table, for a method whose maps
+change if the head is shuffled. Nothing is tested over seeds.
 """
 
 import csv
+import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks import command_line, markdown_table, range_text
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.inspection.map_scores import SCORE_ERROR_RATE
+from vit_vs_cnn.inspection.map_scores import has_star
 
 SHOWN = ("deletion_mean", "deletion_blur", "insertion_mean", "insertion_blur")
 SANITY_COLUMNS = ("sanity_head", "sanity_all")
@@ -29,16 +31,16 @@ class MethodOverSeeds:
 
     Arguments:
         values: by column of the table; empty if the method has none.
-        stars: number of measures above both baselines, by seed; empty for a baseline, which is not tested.
+        stars: number of replacements with a star (``has_star``), by seed; empty for a baseline, which is not tested.
         for_a_class: True if maps depend on the class; otherwise shuffling the head cannot change them.
-        measures: number of tested measures.
+        replacements: number of tested replacements.
     """
 
     recipe: str
     method: str
     values: dict[str, tuple[float, ...]]
     stars: tuple[int, ...]
-    measures: int
+    replacements: int
     for_a_class: bool
 
 
@@ -65,9 +67,14 @@ def over_seeds(scores: Path) -> list[MethodOverSeeds]:
 
 def _over_seeds(recipe: str, method: str, rows: Sequence[dict[str, str]]) -> MethodOverSeeds:
     values = {name: tuple(float(row[name]) for row in rows if row.get(name)) for name in (*SHOWN, *SANITY_COLUMNS)}
-    columns = [name for name in rows[0] if name.endswith(P_VALUE_SUFFIX) and rows[0][name]]
+    columns = [
+        name for name in rows[0] if name.startswith("deletion") and name.endswith(P_VALUE_SUFFIX) and rows[0][name]
+    ]
     for_a_class = rows[0].get("class_specific") == "True"
-    stars = tuple(sum(float(row[name]) < SCORE_ERROR_RATE for name in columns) for row in rows) if columns else ()
+    scored = [*columns, *(name.replace("deletion", "insertion") for name in columns), SANITY_COLUMNS[0]]
+    numbers: list[dict[Hashable, float]] = [{name: float(row[name] or math.nan) for name in scored} for row in rows]
+    measures = [name.removesuffix(P_VALUE_SUFFIX) for name in columns]
+    stars = tuple(sum(has_star(row, measure) for measure in measures) for row in numbers) if columns else ()
     return MethodOverSeeds(recipe, method, values, stars, len(columns), for_a_class)
 
 
@@ -77,7 +84,7 @@ def table_of(seeds: Sequence[MethodOverSeeds]) -> str:
     for scores in seeds:
         texts = {name: range_text(values) if values else "-" for name, values in scores.values.items()}
         head, everything = (texts[name] for name in SANITY_COLUMNS)
-        stars = f"{', '.join(map(str, scores.stars))} of {scores.measures}"
+        stars = f"{', '.join(map(str, scores.stars))} of {scores.replacements}"
         tested = [stars, head if scores.for_a_class else "class-agnostic", everything] if scores.stars else ["-"] * 3
         rows.append([scores.recipe, scores.method, *(texts[name] for name in SHOWN), *tested])
     heads = [name.replace("_", " ") for name in SHOWN]

@@ -65,21 +65,21 @@ def test_scores_over_seeds_are_means_with_range_and_stars(tmp_path):
     table = tmp_path / "scores.csv"
     columns = [*maps.SHOWN, "deletion_mean_p_holm", "insertion_mean_p_holm", *maps.SANITY_COLUMNS]
     rows = [
-        "vit-s-n7-s0,rollout,False,0.1,0.2,0.3,0.4,0.04,0.2,1.0,0.5",
+        "vit-s-n7-s0,rollout,False,0.1,0.2,0.3,0.4,0.04,0.2,0.3,0.5",
         "vit-s-n7-s0,random,False,0.0,0.0,0.0,0.0,,,1.0,1.0",
-        "vit-s-n7-s11,rollout,False,0.4,0.2,0.3,0.4,0.04,0.01,1.0,",
-        "outside,relevance,True,0.7,0.2,0.3,0.4,0.06,0.01,0.6,0.0",
+        "vit-s-n7-s11,rollout,False,0.4,0.2,0.3,0.4,0.04,0.01,0.3,",
+        "outside,relevance,True,0.7,0.2,0.3,0.4,0.04,0.01,0.6,0.0",
     ]
     table.write_text("\n".join([",".join(["network", "method", "class_specific", *columns]), *rows]))
     rollout, random, relevance = maps.over_seeds(table)
-    assert (rollout.recipe, rollout.stars, rollout.measures) == ("vit-s-n7", (1, 2), 2)
+    assert (rollout.recipe, rollout.stars, rollout.replacements) == ("vit-s-n7", (0, 1), 1)
     assert rollout.values["sanity_all"] == (0.5,)
-    assert (random.stars, relevance.recipe, relevance.stars) == ((), "outside", (1,))
+    assert (random.stars, relevance.recipe, relevance.stars) == ((), "outside", (0,))  # unchanged by a shuffled head
     lines = maps.table_of([rollout, random, relevance]).splitlines()[2:]
     assert lines[0].startswith("| vit-s-n7 | rollout | 0.25 (0.10 to 0.40) | 0.20 (0.20 to 0.20) |")
-    assert lines[0].endswith("| 1, 2 of 2 | class-agnostic | 0.50 (0.50 to 0.50) |")
+    assert lines[0].endswith("| 0, 1 of 1 | class-agnostic | 0.50 (0.50 to 0.50) |")
     assert lines[1].endswith("| 0.00 (0.00 to 0.00) | - | - | - |")
-    assert lines[2].endswith("| 1 of 2 | 0.60 (0.60 to 0.60) | 0.00 (0.00 to 0.00) |")
+    assert lines[2].endswith("| 0 of 1 | 0.60 (0.60 to 0.60) | 0.00 (0.00 to 0.00) |")
     table.write_text("network,method\nvit,rollout\n")
     with pytest.raises(InputError, match="lacks the column 'deletion_mean'"):
         maps.over_seeds(table)

@@ -128,7 +128,7 @@ def test_scores_have_intervals_and_caveats(inspected):
     assert "over 5 shuffles of the weights, on 5 images" in printed
     row = printed.partition("shuffled weights")[2].partition("rollout ")[2].split()
     assert row[0] == "class-agnostic" and row[2] == "±"
-    assert "How far the maps can be trusted" in (folder / "index.html").read_text()
+    assert "Tests of the maps" in (folder / "index.html").read_text()
 
 
 def test_inspected_predictions_and_deletion_scores_equal_those_of_the_network(experiment):

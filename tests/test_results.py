@@ -1,14 +1,16 @@
 """Records in results/ can be read, and documents contain the output of ``report``."""
 
+import contextlib
 import functools
 import json
 import re
+import shlex
 from pathlib import Path
 
 import pytest
 import yaml
 
-from benchmarks import maps
+from benchmarks import cues, differences, learned_runs, maps
 from tests.printed import find_difference
 from vit_vs_cnn.analysis.analysis import Analysis, read_analysis, read_table_analysis
 from vit_vs_cnn.analysis.answer import write_answer
@@ -20,6 +22,7 @@ from vit_vs_cnn.images.near_duplicates import find_near_duplicates
 from vit_vs_cnn.reporting.experiment_tables import comparison_table, duplicates_table
 from vit_vs_cnn.runs.record import read_result_table
 from vit_vs_cnn.runs.result import longest_results
+from vit_vs_cnn.statistics.intervals import Estimate
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
@@ -120,6 +123,20 @@ def test_tables_of_map_scores_over_seeds_match_the_records():
         assert expected_table == maps.table_of(maps.over_seeds(RESULTS.parent / place))
 
 
+def test_the_page_on_maps_has_the_scores_of_the_record():
+    scores = maps.over_seeds(RESULTS / "inspect" / "cifar10" / "scores.csv")
+    assert not any(sum(one.stars) for one in scores)
+    names = ("deletion_mean", "insertion_mean", "sanity_head", "sanity_all")
+    means = [[f"{sum(v) / len(v):.2f}" for v in (one.values[name] for name in names) if v] for one in scores]
+    expected = {(*row[:2], *row[2 if one.for_a_class else 3 :]) for one, row in zip(scores, means, strict=True)}
+    expected |= {tuple(row[:2]) for row in means}
+    for page in (ROOT / "docs/concepts/maps.md", ROOT / "docs/zh/concepts/maps.md"):
+        rows = re.findall(r"^\| (?:ViT|ResNet)[,\uff0c].*$", page.read_text(), re.MULTILINE)
+        quoted = [tuple(re.findall(r"\d\.\d\d", row)) for row in rows]
+        assert len([row for row in quoted if len(row) > 1]) == 8
+        assert {row for row in quoted if len(row) > 1} <= expected
+
+
 def test_the_command_prints_the_answer_of_a_table(capsys):
     path = RESULTS / "cifar10_cpu" / "results.csv"
     assert main(["report", str(path)]) == 0
@@ -176,3 +193,68 @@ def test_augmentation_differences_in_the_readme_match_the_analysis():
     for n in sizes:
         leads = (expected_table(n, f"resnet{kind}", f"vit{kind}") for kind in ("_none", "", "_strong"))
         assert f"| n = {int(n):,} | {' | '.join(leads)} |" in readme
+
+
+PAGES = [ROOT / "README.md", ROOT / "README.zh-CN.md", *sorted(RESULTS.rglob("README.md"))]
+#: Number of quoted intervals without a machine-readable record: the first training, heads of the networks of 25,600
+#: steps, all pairs of the ladder without its plan, shape against texture with patches of 8, and pretrained networks.
+UNRECORDED = {"README.md": 1, "README.zh-CN.md": 1, "results/README.md": 7, "results/locality_cpu/README.md": 31}
+UNRECORDED |= {"results/ladder/locality_ladder/README.md": 11, "results/regimes_synthetic/README.md": 3}
+UNRECORDED |= {"results/speed/README.md": 1, "results/transfer_cpu/README.md": 1}
+COMMAND = re.compile(r"```\npython -m benchmarks\.(\w+) ('?results/.*?)\n```\n\n((?:\|[^\n]*\n)+)", re.DOTALL)
+COMMANDS = [(page, *command) for page in PAGES for command in COMMAND.findall(page.read_text())]
+NUMBER = r"(-?\d+\.\d)"
+INTERVAL = re.compile(rf"{NUMBER}(?: %| points| 个百分点)? ?[(\uff08]{NUMBER} (?:to|至) {NUMBER}(?=[;,)\uff09])")
+
+
+@functools.lru_cache
+def known_numbers() -> tuple[set[tuple[float, ...]], set[str]]:
+    """Every interval of the records, in percent and with either sign, and every mean accuracy."""
+    analyses = [find_analysis(p.parent if p.with_name("predictions.npz").exists() else p) for p in TABLES]
+    comparison = json.loads((RESULTS / "compare_cifar10" / "comparison.json").read_text())
+    cue_shares = [row for folder in RESULTS.glob("cues/agreement_*") for row in cues.cue_shares(folder)]
+    estimates = [
+        *(one.difference for a in analyses for one in (*a.comparisons, *a.equal_cost) if one.difference),
+        *(one.change for a in analyses for one in (*a.gains, *a.interactions)),
+        *(one.accuracy for a in analyses for one in a.accuracies),
+        *(Estimate(**mean) for mean in comparison["corruptions"]["mean"].values()),
+        *(Estimate(sum(c) / len(c), min(c), max(c)) for row in cue_shares for c in (row.shape, row.texture)),
+    ]
+    rows = [tuple(100 * number for number in (e.value, e.low, e.high)) for e in estimates]
+    rows += [tuple(map(float, found)) for *_, table in COMMANDS for found in INTERVAL.findall(table)]
+    both = [*rows, *((-value, -high, -low) for value, low, high in rows)]
+    accuracies = {f"{100 * one.accuracy.value:.1f}" for a in analyses for one in a.accuracies}
+    return {tuple(float(f"{number:z.1f}") for number in row) for row in both}, accuracies
+
+
+@pytest.mark.parametrize(
+    ("page", "module", "words", "table"), COMMANDS, ids=lambda one: _name(one) if isinstance(one, Path) else ""
+)
+def test_a_table_below_a_command_is_its_output(page, module, words, table):
+    commands = {"differences": differences.table_of, "learned_runs": learned_runs.table_of}
+    with contextlib.chdir(ROOT):
+        printed = commands[module](shlex.split(words.replace("\\\n", " ")))
+    assert find_difference(table, printed) is None
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_name)
+def test_quoted_intervals_are_in_a_record(page):
+    text = re.sub(r"<!-- benchmarks.maps .*?<!-- end -->", "", page.read_text(), flags=re.DOTALL)
+    quoted = [tuple(map(float, found)) for found in INTERVAL.findall(" ".join(text.split()))]
+    unknown = [interval for interval in quoted if interval not in known_numbers()[0]]
+    assert len(unknown) == UNRECORDED.get(_name(page), 0), unknown
+
+
+@pytest.mark.parametrize("page", PAGES[:2], ids=_name)
+def test_quoted_accuracies_of_the_front_page_are_in_a_record(page):
+    """In the text below the figure and in the table of results."""
+    text = " ".join(page.read_text().partition("more_training.png)")[2].split())
+    quoted = re.findall(r"(\d\d\.\d)(?= %| 提高到| to \d\d\.\d %)", text)
+    assert len(quoted) > 10 and {*quoted} - {"86.4", "80.7"} <= known_numbers()[1]  # the first training aside
+
+
+def test_the_numbers_of_experiments_on_the_test_images_of_cifar_are_stated():
+    sources = [yaml.safe_load(t.with_name("experiment.yaml").read_text())["data"]["source"] for t in TABLES]
+    assert (sources.count("cifar10"), len(sources), sources.count("cifar100")) == (14, 28, 2)
+    text = " ".join((RESULTS / "README.md").read_text().split())
+    assert "14 of the 28 experiments below were tested on the same 10,000 images of CIFAR-10. Two" in text

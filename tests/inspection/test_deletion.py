@@ -41,6 +41,16 @@ def test_tokens_are_deleted_and_inserted_in_the_order_of_the_map():
     torch.testing.assert_close(test.curves(-maps), torch.tensor([[1 / 15] * 15 + [0.0]]), rtol=0.0, atol=1e-5)
 
 
+def test_the_greedy_order_is_the_best_one_where_tokens_add_up():
+    """Each of 15 tokens has another number of pixels of value 1."""
+    counts = torch.randperm(15, generator=torch.Generator().manual_seed(0)).view(GRID)
+    images = (torch.arange(16) < counts[..., None]).view(*GRID, 4, 4).permute(0, 2, 1, 3).reshape(1, 1, *SIZE).float()
+    test = DeletionTest(Counting(), images, torch.zeros(1, dtype=torch.long), grid_size=GRID, steps=5)
+    for insert in (False, True):
+        greedy = test.areas(test.greedy_maps(insert=insert), insert=insert)
+        torch.testing.assert_close(greedy, test.areas(counts[None].float(), insert=insert))
+
+
 def test_steps_are_weighted_by_the_tokens_that_they_change():
     """Seven tokens are removed in three steps of 2, 2 and 3, so the points are at 0, 2/7, 4/7 and 1."""
     curve = torch.tensor([[1.0, 0.5, 0.3, 0.1]])

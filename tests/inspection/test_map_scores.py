@@ -14,7 +14,7 @@ from vit_vs_cnn.data.synthetic.source import render_objects
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.inspection import SaliencyMethod, map_scores, score_methods
 from vit_vs_cnn.inspection.deletion import FILLS
-from vit_vs_cnn.inspection.map_scores import SCORE_ERROR_RATE, adjust_scores, mask_agreement
+from vit_vs_cnn.inspection.map_scores import SCORE_ERROR_RATE, adjust_scores, has_star, mask_agreement
 from vit_vs_cnn.inspection.saliency import image_noise, saliency_maps
 from vit_vs_cnn.models import VisionTransformer
 from vit_vs_cnn.statistics.significance import holm
@@ -99,6 +99,14 @@ def test_a_map_of_the_object_is_better_than_random_and_center_by_every_measure(t
     assert knows["images"] == COUNT
     assert knows["mask_area"] == pytest.approx(16 / 240)
     assert knows["pointing_p"] < 1e-6
+
+
+def test_a_star_needs_deletion_insertion_and_a_changed_map_after_the_head_is_shuffled():
+    row = {f"{name}_p_holm": 0.01 for name in MEASURES}
+    row |= {"sanity_all": 0.9, "sanity_fc": -0.2, "sanity_fc_sd": 0.0, "sanity_fc_max": 0.9}
+    assert all(has_star(row, name) for name in MEASURES)
+    for change in ({"insertion_mean_p_holm": 0.2}, {"sanity_fc": -0.6}, {"sanity_fc": math.nan}):
+        assert not has_star(row | change, "deletion_mean")
 
 
 def test_a_random_map_scores_as_chance_and_baselines_have_no_adjusted_p_values(table, scores):

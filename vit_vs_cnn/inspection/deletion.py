@@ -1,10 +1,11 @@
 """Deletion and insertion: the class probability while the highest-ranked regions of a map are removed or added."""
 
 import contextlib
+import itertools
 from collections.abc import Sequence
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from vit_vs_cnn.errors import InputError
@@ -71,21 +72,45 @@ class DeletionTest:
 
     def curves(self, maps: Maps, fill: str = "mean", *, insert: bool = False) -> Float[Tensor, "batch points"]:
         """Probabilities after each step. Maps may have any grid and are averaged over each token."""
-        if fill not in self._fills:
-            self._fills[fill] = replacement_images(self.images, fill)
-            self._ends[fill] = self._probability(self._fills[fill])
+        self._prepare(fill)
         importance = resize_maps(maps, self.grid_size).flatten(1)
         ranks = descending_ranks(importance, self._ties)[:, self._places]
-        between = []
-        for count in self.counts[1:-1]:
-            replaced = ranks >= count if insert else ranks < count
-            between.append(self._probability(torch.where(replaced.unsqueeze(1), self._fills[fill], self.images)))
+        between = [self._probability(self._replace((ranks < count) != insert, fill)) for count in self.counts[1:-1]]
         ends = [self._ends[name] for name in (("", fill), (fill, ""))[insert]]
         return torch.stack([ends[0], *between, ends[1]], dim=1)
 
     def areas(self, maps: Maps, fill: str = "mean", *, insert: bool = False) -> Float[Tensor, "batch"]:
         """``area_under_curve`` of each image."""
         return area_under_curve(self.curves(maps, fill, insert=insert), self.tokens)
+
+    def greedy_maps(self, fill: str = "mean", *, insert: bool = False) -> Float[Tensor, "batch rows cols"]:
+        """Maps in an order that the network itself chooses, for the scale of the scores of other maps.
+
+        At each step, every remaining token of the image is replaced alone. Tokens that lower the probability most have
+        the next highest value. With ``insert``, those that lower it least have the next lowest value. This takes about
+        ``tokens * steps / 2`` evaluations of the network for each image.
+
+        Differs from the best possible order: no step looks ahead, so that a map may have a higher score.
+        """
+        self._prepare(fill)
+        chosen = torch.zeros(len(self.images), self.tokens, dtype=torch.bool, device=self.images.device)
+        importance = torch.zeros_like(chosen, dtype=torch.float32)
+        for start, end in itertools.pairwise(self.counts):
+            remaining = (~chosen).nonzero()[:, 1].reshape(len(chosen), self.tokens - start)
+            trials = (chosen.scatter(1, token, True)[:, self._places] for token in remaining.split(1, dim=1))
+            effects = [self._probability(self._replace(mask, fill)) for mask in trials]
+            best = remaining.gather(1, torch.stack(effects, dim=1).topk(end - start, largest=insert).indices)
+            chosen = chosen.scatter(1, best, True)
+            importance = importance.scatter(1, best, float(start if insert else -start))
+        return importance.unflatten(1, self.grid_size)
+
+    def _prepare(self, fill: str) -> None:
+        if fill not in self._fills:
+            self._fills[fill] = replacement_images(self.images, fill)
+            self._ends[fill] = self._probability(self._fills[fill])
+
+    def _replace(self, mask: Bool[Tensor, "batch rows cols"], fill: str) -> Images:
+        return torch.where(mask.unsqueeze(1), self._fills[fill], self.images)
 
     def _probability(self, images: Images) -> Float[Tensor, "batch"]:
         with torch.no_grad():

@@ -1,7 +1,8 @@
 """Scores of maps on the same images: deletion and insertion, agreement with masks, randomised weights."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from statistics import fmean, stdev
 from typing import Any, NamedTuple
 
@@ -35,8 +36,10 @@ NUM_RANDOM_MAPS = 4
 BATCH_SIZE = 64
 #: Images of the test with randomised weights: shuffles differ more than images.
 MAX_RANDOMIZATION_IMAGES = 64
-#: Family-wise error rate of the significance marks (*) in one table.
+#: Family-wise error rate of the tests in one table.
 SCORE_ERROR_RATE = 0.05
+#: Absolute rank correlation after a shuffle of weights from which on a map counts as unchanged.
+MAX_CORRELATION_OF_SENSITIVE_MAP = 0.5
 #: Methods that all others are compared with; they are not tested.
 BASELINE_METHODS = ("random", "centre")
 
@@ -119,6 +122,24 @@ def adjust_scores(scores: pandas.DataFrame) -> pandas.DataFrame:
     adjusted = np.full_like(p_values, np.nan)
     adjusted[is_tested] = holm(p_values[is_tested].tolist())
     return scores.assign(**{f"{column}_holm": values for column, values in zip(columns, adjusted.T, strict=True)})
+
+
+def has_star(row: Mapping[Hashable, Any], measure: str) -> bool:
+    """True if a method passes the tests of a measure, and its maps change when the head is shuffled.
+
+    Deletion and insertion with the same replacement must both be significant. The mean rank correlation after shuffles
+    of the head must be below ``MAX_CORRELATION_OF_SENSITIVE_MAP``, without its sign.
+
+    Arguments:
+        row: of the table of ``adjust_scores``.
+    """
+    kind, _, fill = measure.partition("_")
+    measures = [f"deletion_{fill}", f"insertion_{fill}"] if kind in ("deletion", "insertion") else [measure]
+    stages = [name for name in map(str, row) if re.fullmatch(r"sanity_.*(?<!_sd)(?<!_max)(?<!_constant)", name)]
+    correlations = [abs(row[name]) for name in sorted(stages, key=lambda name: name == "sanity_all")]
+    of_head = next((value for value in correlations if not math.isnan(value)), math.inf)  # others are of other networks
+    is_significant = all(row[f"{name}_p_holm"] < SCORE_ERROR_RATE for name in measures)
+    return is_significant and of_head < MAX_CORRELATION_OF_SENSITIVE_MAP
 
 
 def random_maps(images: Images) -> Iterator[Maps]:

@@ -24,9 +24,11 @@ from vit_vs_cnn.console import format_count, join_names
 from vit_vs_cnn.inspection.inspect import InspectedImages, Inspection, NetworkInspection
 from vit_vs_cnn.inspection.map_scores import (
     BASELINE_METHODS,
+    MAX_CORRELATION_OF_SENSITIVE_MAP,
     MAX_RANDOMIZATION_IMAGES,
     NUM_RANDOM_MAPS,
     SCORE_ERROR_RATE,
+    has_star,
 )
 from vit_vs_cnn.inspection.randomized_weights import NUM_SHUFFLES, STAGE_ALL_WEIGHTS
 from vit_vs_cnn.inspection.saliency import get_method, resize_maps
@@ -48,8 +50,6 @@ COLOUR_MAPS = ("viridis", "cividis")
 COLUMNS = 8
 #: Opacity of a map over an image at the smallest and at the largest value of the map.
 OVERLAY_OPACITY_RANGE = (0.2, 0.75)
-#: Absolute rank correlation after a shuffle from which on a map counts as unchanged.
-MAX_CORRELATION_OF_SENSITIVE_MAP = 0.5
 #: Methods that the page computes in the browser, for any token.
 METHODS_COMPUTED_ON_PAGE = {"raw_attention", "rollout"}
 #: For each network, by its number: its weights for one image, encoded as text, and their largest rounding error.
@@ -57,9 +57,10 @@ _Packed: TypeAlias = dict[int, tuple[str, float]]
 
 SCORE_LEGEND = (
     "Deletion, insertion: relative to the mean of {maps} random maps (the row random is another random map); larger is "
-    "better. Pointing, mass, rank: share on the object; chance is the area of the object. Intervals are 95 %. * "
-    "significantly above chance and above the centre map: p < {alpha} after Holm's correction for all {tests} tests, "
-    "one for each measure, method and network."
+    "better. Pointing, mass, rank: share on the object; chance is the area of the object. Intervals are 95 %. A star "
+    "needs two things. The score is significantly above chance and above the centre map, in deletion and in insertion "
+    "with the same replacement: p < {alpha} after Holm's correction for all {tests} tests of measures, methods and "
+    "networks. The maps change if the head is shuffled: the mean rank correlation is below 0.5."
 )
 RANDOMIZATION_LEGEND = (
     "Rank correlation (Spearman) with the maps of the same network with shuffled weights, from the head to the input: "
@@ -116,7 +117,7 @@ def with_display_names(networks: Sequence[TrainedNetwork]) -> Sequence[TrainedNe
 
 def _add_scores(page: Page, scores: pandas.DataFrame) -> None:
     """Add the scores and the test with randomised weights, and write all numbers into files."""
-    page.heading("How far the maps can be trusted")
+    page.heading("Tests of the maps")
     for name, rows in _by_network(scores):
         page.table(score_table(name, rows))
         page.table(randomization_table(name, rows))
@@ -181,9 +182,9 @@ def _correlation(row: Mapping[Hashable, Any], stage: str, *, is_first: bool) -> 
 
 
 def _score(row: Mapping[Hashable, Any], measure: str) -> str:
-    """Value with its interval, and a star if it is significantly above chance and above the centre map."""
+    """Value with its interval, and a star if the method passes the tests (``has_star``)."""
     value, low, high = (f"{row[f'{measure}{suffix}']:z.2f}" for suffix in ("", "_low", "_high"))
-    return f"{value}{'*' if row[f'{measure}_p_holm'] < SCORE_ERROR_RATE else ' '}\n{low},{high}"
+    return f"{value}{'*' if has_star(row, measure) else ' '}\n{low},{high}"
 
 
 def compress_weights(weights: Sequence[Float[Tensor, "heads tokens tokens"]]) -> tuple[bytes, float]:

@@ -1,0 +1,51 @@
+"""Scores of saliency maps next to those of a greedy order, for the scale of deletion and insertion.
+
+    python -m benchmarks.greedy runs/NAME/vit-* --images 32
+
+The greedy order is chosen step by step by the effects of replaced tokens (``DeletionTest.greedy_maps``). Tokens are
+replaced by the mean colour of the image. The scores are relative to random maps, as in ``inspect --score``.
+"""
+
+from pathlib import Path
+
+import torch
+
+import vit_vs_cnn as vc
+from benchmarks import command_line, markdown_table
+from vit_vs_cnn.inspection import list_methods, saliency_maps
+from vit_vs_cnn.inspection.deletion import DeletionTest, deletion_grid
+from vit_vs_cnn.inspection.inspect import images_for, select_images
+from vit_vs_cnn.inspection.map_scores import random_maps
+
+
+def main() -> None:
+    parser = command_line(__doc__)
+    parser.add_argument("runs", type=Path, nargs="+", help="folders of runs")
+    parser.add_argument("--images", type=int, default=32)
+    parser.add_argument("--root", type=Path, help="folder of the images, if they have moved")
+    args = parser.parse_args()
+    rows = []
+    for run in args.runs:
+        trained = vc.load(run)
+        (selected,) = select_images([trained], count=args.images, seed=0, root=args.root)
+        images, network = images_for(trained, selected.data.images), trained.network
+        with torch.no_grad():
+            classes = network(images).argmax(dim=1)
+        test = DeletionTest(
+            network, images, classes, grid_size=deletion_grid([network], (images.shape[2], images.shape[3]))
+        )
+        maps = {name: saliency_maps(network, images, name, classes=classes) for name in list_methods(network)}
+        for insert in (False, True):
+            chance = torch.stack([test.areas(noise, insert=insert).mean() for noise in random_maps(images)]).mean()
+            tested = {"greedy": test.greedy_maps(insert=insert), **maps}
+            sign = 1 if insert else -1
+            scores = {
+                name: sign * float(test.areas(m, insert=insert).mean() / chance - 1) for name, m in tested.items()
+            }
+            texts = [f"{name} {score:z.2f}" for name, score in scores.items()]
+            rows.append([run.name, "insertion" if insert else "deletion", ", ".join(texts)])
+    print(markdown_table(["network", "test", "scores"], rows))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,59 @@
+"""Numbers of runs that learned a task, compared by Fisher's exact test.
+
+    python -m benchmarks.learned_runs FIRST SECOND [FIRST2 SECOND2 ...]
+
+Each argument is RECORD:MODEL, and each two arguments are compared. RECORD is a folder with results.csv of one
+training-set size and one budget. A run learned the task if its accuracy is at least 95 %. The p-values are adjusted for
+the comparisons of the command by Holm's method.
+"""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks import command_line, markdown_table
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.runs.record import TABLE, read_result_table
+from vit_vs_cnn.statistics.significance import fisher_exact, holm
+
+MIN_ACCURACY = 0.95
+
+
+def count_learned(argument: str) -> tuple[int, int]:
+    """Number of runs that learned the task, and number of runs.
+
+    Raises:
+        InputError: the record is missing, or has no such model.
+    """
+    record, _, model = argument.rpartition(":")
+    accuracies = [r.accuracy for r in read_result_table(Path(record) / TABLE) if r.model == model]
+    if not accuracies:
+        raise InputError(f"{argument}: expected RECORD:MODEL, with a model of the record")
+    return sum(accuracy >= MIN_ACCURACY for accuracy in accuracies), len(accuracies)
+
+
+def table_of(arguments: Sequence[str]) -> str:
+    """Markdown table with a row for each two arguments."""
+    names = [f"{Path(record).name} {model}" for record, _, model in (text.rpartition(":") for text in arguments)]
+    counts = [count_learned(argument) for argument in arguments]
+    texts = [f"{name}: {learned} of {runs}" for name, (learned, runs) in zip(names, counts, strict=True)]
+    p_values = [fisher_exact(*first, *second) for first, second in zip(counts[::2], counts[1::2], strict=True)]
+    pairs = zip(texts[::2], texts[1::2], p_values, holm(p_values), strict=True)
+    rows = [[first, second, f"{p:.2g}", f"{adjusted:.2g}"] for first, second, p, adjusted in pairs]
+    return markdown_table(["first", "second", "p", "adjusted p"], rows)
+
+
+def main() -> None:
+    parser = command_line(__doc__)
+    parser.add_argument("models", metavar="RECORD:MODEL", nargs="+")
+    models = parser.parse_args().models
+    if len(models) % 2:
+        parser.error("give an even number of models")
+    try:
+        print(table_of(models))
+    except InputError as error:
+        sys.exit(f"error: {error}")
+
+
+if __name__ == "__main__":
+    main()
