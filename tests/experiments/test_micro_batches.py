@@ -4,12 +4,14 @@ import io
 from dataclasses import replace
 
 import pytest
+import torch
 from rich.console import Console
 from torch import nn
 
 from tests.experiments.tiny import tiny_experiment
 from tests.refused import refused
 from vit_vs_cnn import devices
+from vit_vs_cnn.errors import RunsFailed
 from vit_vs_cnn.experiments import timing
 from vit_vs_cnn.experiments.runner import run_experiment
 from vit_vs_cnn.experiments.timing import choose_micro_batches
@@ -17,6 +19,7 @@ from vit_vs_cnn.images.experiment_data import ExperimentData
 from vit_vs_cnn.models.cost import activation_bytes
 from vit_vs_cnn.networks.preparation import grid
 from vit_vs_cnn.runs.experiment_folder import write_config
+from vit_vs_cnn.workers import variants
 
 
 def test_the_bytes_that_a_step_keeps_are_those_of_its_saved_tensors():
@@ -98,3 +101,30 @@ def test_a_container_has_less_memory_than_its_machine(tmp_path, monkeypatch):
         assert devices.free_memory("cpu") == expected
     limit.write_text("max\n")
     assert devices.free_memory("cpu") > 5000
+
+
+@pytest.mark.parametrize("most", [4, 0])
+def test_a_model_that_is_out_of_memory_starts_again_with_half_the_images_at_a_time(experiment, monkeypatch, most):
+    """Its runs have equal parts, so a model with finished runs keeps its own."""
+    short = replace(experiment, models={"resnet": experiment.models["resnet"]})
+    tried, fit = [], variants.fit
+
+    def fit_on_a_small_device(prepared, *arguments):
+        tried.append(12 // prepared.run.grad_accum_steps)
+        if tried[-1] > most:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return fit(prepared, *arguments)
+
+    monkeypatch.setattr(variants, "fit", fit_on_a_small_device)
+    output = io.StringIO()
+    if not most:
+        with pytest.raises(RunsFailed, match=r"set a smaller models\.resnet\.micro_batch"):
+            run_experiment(short, console=Console(file=output, width=200))
+        assert tried == [12, 6, 3, 1]
+        return
+    (result,) = run_experiment(short, console=Console(file=output, width=200))
+    assert (tried, result.recipe["micro_batch"]) == ([12, 6, 3], 3)
+    assert "resnet: out of memory with 12 images at a time; starting again with 6" in output.getvalue()
+    monkeypatch.setattr(variants, "fit", lambda *_: pytest.fail("a finished run is trained again"))
+    (again,) = run_experiment(short, console=Console(quiet=True))
+    assert again == result

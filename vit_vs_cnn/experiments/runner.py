@@ -25,7 +25,9 @@ from vit_vs_cnn.networks.preparation import check_start_overlap, check_validatio
 from vit_vs_cnn.process import quiet_lightning
 from vit_vs_cnn.runs.experiment_folder import (
     FINAL_FOLDER,
+    FailureKind,
     raise_failures,
+    read_failure,
     read_finished_results,
     write_config,
     write_experiment,
@@ -103,12 +105,36 @@ def run_experiment(
             report_stage(_next_stage_text(following, deadline))
     if is_helper_process():
         return []
+    if (smaller := _with_half_micro_batches(experiment, runs, console)) is not None:
+        options: dict[str, Any] = {"deadline": deadline, "report_stage": report_stage}
+        return run_experiment(
+            smaller, console=console, pool=pool, force=force, missing_weights=missing_weights, **options
+        )
     raise_failures(runs)
     finished = [run for run in runs if run.is_finished]
     if left := len(runs) - len(finished):
         text = f"Time limit reached: {left} of {format_count(len(runs), 'run')} are not finished"
         console.print(f"{text}. Repeat the command to continue with them", soft_wrap=True)
     return [read_result(run.folder / "result.json") for run in finished]
+
+
+def _with_half_micro_batches(experiment: Experiment, runs: list[Run], console: Console) -> Experiment | None:
+    """The experiment with half the images at a time for models that ran out of memory, if none of their runs finished.
+
+    None if there is no such model, or if parts of a batch are set by ``trainer.accumulate_grad_batches``.
+    """
+    models = dict(experiment.models)
+    for name, own in group_by(runs, lambda run: run.model).items():
+        failures = [failure for run in own if (failure := read_failure(run.folder)) is not None]
+        batch = experiment.protocol.batch_size // own[0].world_size
+        images = batch // own[0].grad_accum_steps
+        is_set = experiment.trainer.get("accumulate_grad_batches", 1) != 1 or models[name].finetune.head
+        has_overflow = any(failure.kind is FailureKind.OUT_OF_MEMORY for failure in failures)
+        if has_overflow and images > 1 and not is_set and not any(run.is_finished for run in own):
+            half = max(size for size in range(1, images // 2 + 1) if batch % size == 0)
+            models[name] = replace(models[name], micro_batch=half)
+            console.print(f"{name}: out of memory with {images} images at a time; starting again with {half}")
+    return None if models == experiment.models else replace(experiment, models=models)
 
 
 def train_on_all_images(folder: Path, model: str, reason: str, *, trusted: bool, console: Console) -> None:
