@@ -336,7 +336,7 @@ def test_best_of_all_starts_is_recommended_and_whether_its_counterpart_differs_i
 def test_missing_weights_come_first_with_the_command_that_fetches_them():
     plan = replace(PLAN, missing_weights=(("vit_pretrained", "timm/deit"), ("cnn_pretrained", "timm/convnext")))
     results = seeded({"a": {7: 0.5, 11: 0.5}, "b": {7: 0.6, 11: 0.7}})
-    first, missing, _, *commands, option = write_answer(analyze(results, plan=plan)).alerts
+    first, missing, _, *commands, option = write_answer(analyze(results, plan=plan)).missing_weights
     assert "pretrained" in first
     assert has(missing, "timm/deit", "timm/convnext")
     assert commands == [f"hf download {name} model.safetensors" for name in ("timm/deit", "timm/convnext")]

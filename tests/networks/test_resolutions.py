@@ -183,8 +183,8 @@ def test_a_resolution_of_an_impossible_size_is_refused(size):
 
 def test_the_answer_and_the_table_of_models_have_the_size_of_each_model(experiment):
     findings = report(experiment.folder, quiet=True)
-    answer, table = str(findings.answer).replace("\n", " "), models_table(findings.analysis, findings.results)
-    assert re.search(r"Image size in pixels: .*\bCNN 24\b", answer) and re.search(r"\bResNet 16\b", answer)
+    answer, table = " ".join(str(findings.answer).split()), models_table(findings.analysis, findings.results)
+    assert re.search(r"Image size in pixels .*\bCNN 24 \([\d.]+M\)", answer) and re.search(r"\bResNet 16 \(", answer)
     pixels = {row[0]: row[table.columns.index("pixels")] for row in table.rows}
     assert pixels == {"CNN": "24", "ResNet": "16", "ViT": "48"}
 

@@ -142,6 +142,18 @@ def test_models_have_distinct_colors_and_markers_that_do_not_depend_on_the_order
     assert len({(style.colour, style.marker) for style in styles.values()}) == len(names)
 
 
+def test_pretrained_models_have_the_color_of_their_family_and_other_markers():
+    names = ["vit", "resnet", "vit_pretrained", "cnn_pretrained", "vit_finetuned", "cnn_finetuned", "mine"]
+    styles = assign_styles(names)
+    for family, others in (
+        ("vit", ("vit_pretrained", "vit_finetuned")),
+        ("resnet", ("cnn_pretrained", "cnn_finetuned")),
+    ):
+        assert {styles[name].colour for name in others} == {styles[family].colour}
+    assert len({style.marker for style in styles.values()}) == len(names)
+    assert assign_styles(names[2:4]) == {name: styles[name] for name in names[2:4]}
+
+
 def test_a_terminal_leaves_out_page_columns_and_wraps_names_only():
     rows = [["a name that is folded", "hidden", "12345.7", "66.8 %", "[b]1[/b]"]]
     columns = ["name", "aside", "n", "share", "x"]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from vit_vs_cnn.analysis.analysis import Analysis
 from vit_vs_cnn.analysis.model_summaries import ModelSummary, macs_ratio
 from vit_vs_cnn.analysis.recommendation import Recommendation, RecommendationKind, find_equal_cost
-from vit_vs_cnn.console import format_count, join_names
+from vit_vs_cnn.console import format_count, format_millions, join_names
 from vit_vs_cnn.experiments.analysis_plan import MAX_EQUAL_MACS_RATIO
 from vit_vs_cnn.mappings import group_by
 from vit_vs_cnn.runs.result import StartKind
@@ -48,7 +48,8 @@ class Answer:
         rows: one row for each training-set size.
         further: sentences on comparisons outside the table.
         warnings: the most severe caveats.
-        alerts: sentences that come first: caveats that make all conclusions invalid, and missing pretrained weights.
+        alerts: sentences that come first: caveats that make all conclusions invalid.
+        missing_weights: sentences after the recommendation, on pretrained models that were left out.
     """
 
     title: str
@@ -61,6 +62,7 @@ class Answer:
     further: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     alerts: tuple[str, ...] = ()
+    missing_weights: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         table = [self.columns, *self.rows]
@@ -84,6 +86,7 @@ class Answer:
                 *map(_fill, self.further),
                 *[""] * bool(self.further),
                 _fill(self.recommendation, "Recommendation"),
+                *map(_fill, self.missing_weights),
                 _fill(self.more_images, "More images"),
                 _fill(self.more_training, "More training"),
                 *(_fill(text, "Warning") for text in self.warnings),
@@ -121,9 +124,10 @@ def write_answer(analysis: Analysis) -> Answer:
     caveats = [caveat for caveat in analysis.caveats if caveat.kind not in stated]
     least_alert = CaveatSeverity.BLOCKS if is_blocked else CaveatSeverity.INVALIDATES
     alerts = [c.text for c in caveats if c.severity is CaveatSeverity.INVALIDATES]
-    alerts += [c.text for c in caveats if c.kind is CaveatKind.WEIGHTS_MISSING]
     alerts += [c.text for c in caveats if c.severity >= least_alert and c.text not in alerts]
-    warnings = [c.text for c in caveats if c.severity >= CaveatSeverity.WEAKENS and c.text not in alerts]
+    missing_weights = [c.text for c in caveats if c.kind is CaveatKind.WEIGHTS_MISSING]
+    stated_texts = {*alerts, *missing_weights}
+    warnings = [c.text for c in caveats if c.severity >= CaveatSeverity.WEAKENS and c.text not in stated_texts]
     columns, rows = _table(analysis, shown, rest)
     return Answer(
         title=_title(analysis),
@@ -136,6 +140,7 @@ def write_answer(analysis: Analysis) -> Answer:
         further=(*_further_comparisons(analysis), *_details(analysis, [*shown, *rest])),
         warnings=tuple(warnings[:MAX_WARNINGS]),
         alerts=tuple(alerts),
+        missing_weights=tuple(missing_weights),
     )
 
 
@@ -214,13 +219,13 @@ def _details(analysis: Analysis, shown: Sequence[ModelSummary]) -> list[str]:
 
 
 def _image_sizes(shown: Sequence[ModelSummary]) -> list[str]:
-    """Size in pixels at which each model gets the images, if one is pretrained or the sizes differ."""
+    """Size of the images of each model and its compute for one, if a model is pretrained or the sizes differ."""
     by_size = group_by((model for model in shown if model.pixels), lambda model: model.pixels)
     is_pretrained = any(model.start_kind in (StartKind.FINETUNED, StartKind.LINEAR_PROBE) for model in shown)
     if len(by_size) < 2 and not is_pretrained:
         return []
-    texts = [f"{join_names([model.display_name for model in models])} {pixels}" for pixels, models in by_size.items()]
-    return [f"Image size in pixels: {', '.join(texts)}."] * bool(texts)
+    texts = [f"{model.display_name} {model.pixels} ({format_millions(model.macs)})" for model in shown if model.pixels]
+    return [f"Image size in pixels (multiply-accumulates for one image): {', '.join(texts)}."] * bool(texts)
 
 
 def _variants(shown: Sequence[ModelSummary]) -> list[str]:

@@ -143,8 +143,10 @@ def answer_page(analysis: Analysis, urgent: Sequence[str] = ()) -> Page:
 
     answer, styles = write_answer(analysis), assign_styles(analysis.display_names)
     styles |= {analysis.display_names[key]: style for key, style in styles.items()}
-    recommendation = f"{answer.recommendation[:1].upper()}{answer.recommendation[1:]}"
-    lead = [*answer.alerts[:1], recommendation, *answer.alerts[1:]]  # the details of an alert after the recommendation
+    first, _, rest = f"{answer.recommendation[:1].upper()}{answer.recommendation[1:]}".partition(". ")
+    recommendation = [f"{first}.", rest] if rest else [first]
+    # The details of an alert come after the recommendation.
+    lead = [*answer.alerts[:1], *recommendation, *answer.missing_weights, *answer.alerts[1:]]
     page = Page(answer.title, lead, styles=styles, assets=["experiment.css"])
     page.template("answer.html", answer=answer)
     has_several_seeds = any(len(point.by_seed) > 1 for point in analysis.accuracies)

@@ -24,6 +24,8 @@ DPI = 150
 MAX_NETWORKS = 8
 #: Index of the colour by the beginning of a model's name, the same on all pages.
 FAMILY_COLOUR_INDEX = {"vit": 0, "deit": 0, "resnet": 1, "cnn": 1}
+#: Index of the marker of a ViT by the end of its name; a CNN has the next one. The colour is that of the family.
+START_MARKER_INDEX = {"_pretrained": 2, "_finetuned": 4}
 
 
 @dataclass(frozen=True)
@@ -49,17 +51,20 @@ ModelStyles = Mapping[str, ModelStyle]
 def assign_styles(names: Iterable[str]) -> dict[str, ModelStyle]:
     """Colour and marker of every model. They do not depend on the order of the names.
 
-    A ViT is blue and a CNN vermilion. Others have the remaining colours, in alphabetical order.
+    A ViT is blue and a CNN vermilion, also pretrained and fine-tuned ones, which have other markers. Others have the
+    remaining colours, in alphabetical order.
     """
     unique = list(dict.fromkeys(names))
     indices: dict[str, int] = {}
+    families: dict[str, int] = {}
     for name in sorted(unique):
         family = next((index for start, index in FAMILY_COLOUR_INDEX.items() if name.lower().startswith(start)), None)
-        if family is not None and family not in indices.values():
-            indices[name] = family
-    unused = (index for index in range(len(unique) + len(FAMILY_COLOUR_INDEX)) if index not in indices.values())
+        start = next((index for end, index in START_MARKER_INDEX.items() if name.endswith(end)), 0)
+        if family is not None and start + family not in indices.values():
+            indices[name], families[name] = start + family, family
+    unused = (index for index in range(2 * len(MARKERS) + len(unique)) if index not in indices.values())
     indices |= {name: next(unused) for name in sorted(unique) if name not in indices}
-    colours = {name: COLOURS[indices[name] % len(COLOURS)] for name in unique}
+    colours = {name: COLOURS[families.get(name, indices[name]) % len(COLOURS)] for name in unique}
     markers = {name: MARKERS[(indices[name] + indices[name] // len(COLOURS)) % len(MARKERS)] for name in unique}
     return {name: ModelStyle(colours[name], markers[name]) for name in unique}
 
