@@ -67,3 +67,16 @@ def test_summary_is_of_the_largest_size_and_compute_is_compared_where_it_is_know
 )
 def test_keys_of_models_become_readable_names(key, name):
     assert display_name(key) == name
+
+
+def test_the_variants_that_runs_chose_are_counted():
+    variants = [{"finetune": "head"}, {"finetune": {"last": 2}, "optimizer": {"lr": 1e-4}}, {"optimizer": {"lr": 0.5}}]
+    chosen = [(0, "head"), (1, "last 2"), (0, "head"), (2, "full")]
+    results = [
+        make_result(seed=seed, start_kind="fine-tuned", finetune=text, variant=variant, recipe={"variants": variants})
+        for seed, (variant, text) in enumerate(chosen)
+    ]
+    (found,) = summarize_models(results)
+    assert found.variants == (
+        "linear probe (2 runs), last 2 layers, learning rate 0.0001 (1 run), all layers, learning rate 0.5 (1 run)"
+    )

@@ -120,7 +120,7 @@ def _variants_text(results: Sequence[RunResult]) -> str | None:
     for result in results:
         if result.scores.variant is not None:
             values = flatten(result.recipe["variants"][result.scores.variant])
-            rate = f", learning rate {values['optimizer.lr']:g}" * ("optimizer.lr" in values)
+            rate = f", learning rate {values['optimizer.lr']:g}" if "optimizer.lr" in values else ""
             start = result.start.finetune or "full"
             texts.append("linear probe" if start == "head" else f"{start.replace('full', 'all')} layers{rate}")
     return ", ".join(f"{text} ({format_count(n, 'run')})" for text, n in Counter(texts).most_common()) or None

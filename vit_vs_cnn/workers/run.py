@@ -264,7 +264,8 @@ def score(prepared: PreparedRun, fitted: FittedNetwork, data: ExperimentData, be
         predictions, log_entry = evaluate_once(
             fitted.predict, data.test(run.seed), log, weights=weights, label=run.name, run=run, path=run.predictions
         )
-        if (test_evaluations := log.count(weights)) > 1:
+        # A variant that is a linear probe has the weights of the model that is this probe.
+        if (test_evaluations := log.count(weights)) > 1 and fitted.variant is None:
             warnings.warn(
                 f"{run.name}: these weights have now been tested {test_evaluations} times ({log.path}); the same run "
                 "under another name, for example, has the same weights and adds no evidence",
