@@ -166,7 +166,7 @@ def tables() -> Iterator[tuple[str, Sequence[Row]]]:
         "5 sizes": replace(base, sizes=5),
         "4 models": replace(base, models=4),
         "4 models, 10,000 images": replace(base, models=4, images=10_000),
-        "6 models (analysis of variance)": replace(base, models=6),
+        "6 models": replace(base, models=6),
         "noise 0.5": replace(base, noise=0.005),
         "noise 4.5": replace(base, noise=0.045),
         "noise 4.5, 10,000 images": replace(base, noise=0.045, images=10_000),

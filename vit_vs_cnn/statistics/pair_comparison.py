@@ -142,7 +142,7 @@ def compare_models(
     Arguments:
         paired: whether row i of both has the same seed and training subset. Two single networks may have different
             ones.
-        seed_variance: pooled over training-set sizes or models; by default estimated from these seeds.
+        seed_variance: pooled over training-set sizes; by default estimated from these seeds.
         fold_train_size: see ``mean_over_seeds``.
         failed_runs: number of runs of each model that learned nothing.
     """
