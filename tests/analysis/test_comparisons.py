@@ -7,6 +7,7 @@ import pytest
 from scipy import integrate, stats
 
 from tests.analysis.tables import PLAN, seeded
+from tests.results import changed
 from vit_vs_cnn.analysis.comparisons import Crossover, compare_all, find_crossovers
 from vit_vs_cnn.analysis.measurements import measure
 from vit_vs_cnn.statistics.caveats import Caveat, CaveatKind
@@ -52,6 +53,16 @@ def test_seed_variance_of_a_pair_does_not_depend_on_other_models():
     found = [one for one in compare_all(measure(results)) if one.names == {"a", "b"}]
     alone = compare_all(measure([r for r in results if r.model in "ab"]))
     assert [one.difference for one in found] == [one.difference for one in alone]
+
+
+def test_a_run_far_below_others_on_validation_images_allows_no_conclusion():
+    values = {"a": {7: 0.5, 11: 0.6}, "b": {7: 0.4, 11: 0.5}}
+    results = seeded(values, validation_images=1000, validation_accuracy=0.6)
+    results[1] = changed(results[1], validation_accuracy=0.3)
+    unstable, stable = compare_all(measure(results))
+    assert stable.conclusion is Conclusion.SIGNIFICANTLY_BETTER
+    assert unstable.caveat is not None and unstable.caveat.kind is CaveatKind.UNSTABLE_TRAINING
+    assert str(unstable.caveat).startswith("training is unstable: 1 of 3 runs of a and 0 of 3 runs of b failed.")
 
 
 def test_only_seeds_that_both_models_have_are_compared():

@@ -66,13 +66,15 @@ def compare_all(
                 seeds, rules = tuple(shared), ComparisonRules(caveat=caveat, is_primary=is_primary)
             first, second = (measured.scores(name, size, seeds) for name in names)
             rules = replace(rules, caveat=rules.caveat or nothing_learned(first, second, measured.chance))
-            failed = measured.count_failed(first), measured.count_failed(second)
-            variance = None if any(failed) else pool_seed_variance(measured.differences(*names, seeds), size)
+            failed = (
+                len(measured.failed_seeds(names[0], size, seeds)),
+                len(measured.failed_seeds(names[1], size, seeds)),
+            )
             comparison = compare_models(
                 names,
                 first,
                 second,
-                seed_variance=variance,
+                seed_variance=pool_seed_variance(measured.differences(*names, seeds), size),
                 fold_train_size=measured.fold_train_size(size),
                 failed_runs=failed,
                 rules=rules,
