@@ -70,11 +70,15 @@ class Measurements:
 
     def scores(self, model: str, size: int, seeds: Sequence[int]) -> SeedScores:
         """Results of a model with these seeds, which must all exist."""
-        m, n, s = self.models.index(model), self.sizes.index(size), [self.seeds.index(seed) for seed in seeds]
+        m, n, s = self._at(model, size, seeds)
         accuracies, images = self.accuracy[m, n, s], self.images[m, n, s]
         if self.correct is None:
             return SeedScores(accuracies, images)
         return SeedScores(accuracies, images, [self.correct[m, n, i].astype(np.float64) for i in s])
+
+    def _at(self, model: str, size: int, seeds: Sequence[int]) -> tuple[int, int, list[int]]:
+        """Indices of runs."""
+        return self.models.index(model), self.sizes.index(size), [self.seeds.index(seed) for seed in seeds]
 
     def differences(self, first: str, second: str, seeds: Sequence[int]) -> dict[int, Float[np.ndarray, "seeds"]]:
         """Paired differences of accuracy by training-set size, for shared seeds.
@@ -86,8 +90,9 @@ class Measurements:
         for size in self.sizes:
             shared = [seed for seed in self.shared_seeds(size, first, second) if seed in seeds]
             if shared and all(self.failed_seeds(model, size, shared) != shared for model in (first, second)):
-                a, b = (self.scores(model, size, shared) for model in (first, second))
-                results[size] = a.accuracies - b.accuracies
+                results[size] = (
+                    self.accuracy[self._at(first, size, shared)] - self.accuracy[self._at(second, size, shared)]
+                )
         return results
 
     def failed_seeds(self, model: str, size: int, seeds: Sequence[int] | None = None) -> list[int]:
@@ -98,12 +103,10 @@ class Measurements:
         """
         if not (seeds := self.shared_seeds(size, model) if seeds is None else seeds):
             return []
-        failed = np.zeros(len(seeds), dtype=bool)
+        failed, at = np.zeros(len(seeds), dtype=bool), self._at(model, size, seeds)
         if self.chance is not None:
-            scores = self.scores(model, size, seeds)
-            failed |= failed_to_learn(scores.accuracies, self.chance, int(scores.images.min()))
+            failed |= failed_to_learn(self.accuracy[at], self.chance, int(self.images[at].min()))
         if self.validation is not None:
-            at = self.models.index(model), self.sizes.index(size), [self.seeds.index(seed) for seed in seeds]
             failed |= far_below_others(*(values[at] for values in self.validation))
         return [seed for seed, has_failed in zip(seeds, failed, strict=True) if has_failed]
 
