@@ -176,3 +176,25 @@ def test_augmentation_differences_in_the_readme_match_the_analysis():
     for n in sizes:
         leads = (expected_table(n, f"resnet{kind}", f"vit{kind}") for kind in ("_none", "", "_strong"))
         assert f"| n = {int(n):,} | {' | '.join(leads)} |" in readme
+
+
+@pytest.mark.parametrize("page", ["docs/concepts/statistics.md", "docs/zh/concepts/statistics.md"])
+def test_the_simulated_rates_of_the_page_on_statistics_are_those_of_the_calibration(page):
+    """Power, and failures in 20 % of the runs: percentages without decimals on the page."""
+    record = (RESULTS / "calibration" / "README.md").read_text()
+    text = (ROOT / page).read_text()
+
+    def recorded(row: str) -> list[str]:
+        (cells,) = re.findall(rf"^\| {re.escape(row)} \| (.*) \|$", record, re.MULTILINE)
+        return [f"{float(cell.split(' ')[0]):.0f} %" for cell in cells.split(" | ")]
+
+    power = re.findall(r"^\| ([\d,]+) \| (\d+) \D+ \| (\d+ %) \| (\d+ %) .{1,3} (\d+ %) \|$", text, re.MULTILINE)
+    assert len(power) == 6
+    for images, points, usual, low, high in power:
+        highest, middle, lowest = recorded(f"{images} images, {points} points, 3 seeds")
+        assert (usual, low, high) == (middle, lowest, highest)
+    failures = re.findall(r"^\| (\d+) \| (\d+ %) \| (\d+ %) \| (\d+ %) \|$", text, re.MULTILINE)
+    assert len(failures) == 4
+    for points, *rates in failures:
+        without, means, unstable = recorded(f"{points} points in 20 %")
+        assert rates == [unstable, without, means]
