@@ -123,7 +123,7 @@ def test_sizes_with_few_seeds_and_failed_runs_are_named():
     results[1] = changed(results[1], accuracy=0.1)
     (failed,) = caveats(results, chance=0.1)
     assert (failed.kind, failed.severity) == (CaveatKind.UNSTABLE_TRAINING, CaveatSeverity.WEAKENS)
-    assert failed.text.startswith("In 1 of 6 runs a ") and failed.text.endswith("(7 images seed 1).")
+    assert failed.text.startswith("1 of 6 runs of a failed (7 images seed 1): ")
 
 
 def test_few_epochs_concern_models_from_scratch_with_the_most_images():

@@ -13,9 +13,7 @@ from vit_vs_cnn.analysis.measurements import measure
 from vit_vs_cnn.statistics.caveats import Caveat, CaveatKind
 from vit_vs_cnn.statistics.pair_comparison import Conclusion
 from vit_vs_cnn.statistics.significance import holm
-from vit_vs_cnn.statistics.variance import pool_seed_variance, two_way_anova
-
-SIX = {name: {7: 0.5, 11: 0.6} for name in "abcdef"}
+from vit_vs_cnn.statistics.variance import pool_seed_variance
 
 
 def compared(gap, *, seeds=3, spread=0.002, plan=PLAN):
@@ -50,23 +48,21 @@ def test_seed_variance_is_pooled_over_sizes():
     assert {one.distribution.seed_parts[0][1] for one in compare_all(measured)} == {4, 2 + 0.15 * 2}
 
 
-def test_seed_variance_of_many_models_is_pooled_by_analysis_of_variance():
-    results = seeded(SIX, spread=0.02)
-    measured = measure(results)
-    for one in compare_all(measured):
-        variance, _ = two_way_anova(measured.accuracy[:, measured.sizes.index(one.train_size)])
-        assert one.distribution.seed_parts == ((pytest.approx(np.sqrt(variance.variance / 3)), 10),)
-    missing = measure(results[:-1])  # f has no seed 2 at 11
-    freedoms = {one.train_size: one.distribution.seed_parts[0][1] for one in compare_all(missing)}
-    assert freedoms[7] == 10 and freedoms[11] < 10
+def test_seed_variance_of_a_pair_does_not_depend_on_other_models():
+    results = seeded({name: {7: 0.5, 11: 0.6} for name in "abcdefgh"}, spread=0.02)
+    found = [one for one in compare_all(measure(results)) if one.names == {"a", "b"}]
+    alone = compare_all(measure([r for r in results if r.model in "ab"]))
+    assert [one.difference for one in found] == [one.difference for one in alone]
 
 
-def test_models_of_unequal_variance_are_not_pooled():
-    results = seeded(SIX, seeds=6, spread=0.002)
-    rng = np.random.default_rng(0)
-    results = [changed(r, accuracy=rng.uniform(0.3, 0.7)) if r.model == "f" else r for r in results]
-    freedom = {one.names: one.distribution.seed_parts[0][1] for one in compare_all(measure(results))}
-    assert max(freedom.values()) <= 10  # 5 at each of two sizes
+def test_a_run_far_below_others_on_validation_images_allows_no_conclusion():
+    values = {"a": {7: 0.5, 11: 0.6}, "b": {7: 0.4, 11: 0.5}}
+    results = seeded(values, validation_images=1000, validation_accuracy=0.6)
+    results[1] = changed(results[1], validation_accuracy=0.3)
+    unstable, stable = compare_all(measure(results))
+    assert stable.conclusion is Conclusion.SIGNIFICANTLY_BETTER
+    assert unstable.caveat is not None and unstable.caveat.kind is CaveatKind.UNSTABLE_TRAINING
+    assert str(unstable.caveat).startswith("training is unstable: 1 of 3 runs of a and 0 of 3 runs of b failed.")
 
 
 def test_only_seeds_that_both_models_have_are_compared():

@@ -9,7 +9,7 @@ import torch
 from tests.analysis.tables import seeded, with_predictions
 from tests.results import changed, make_result
 from vit_vs_cnn.analysis.comparisons import compare_all
-from vit_vs_cnn.analysis.measurements import failed_to_learn, measure
+from vit_vs_cnn.analysis.measurements import failed_to_learn, far_below_others, measure
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.networks.evaluation import Predictions
 from vit_vs_cnn.runs.record import load_predictions
@@ -30,7 +30,7 @@ def test_accuracies_and_predictions_are_found_by_model_size_and_seed():
     assert measured.shared_seeds(13, "a", "b") == []
 
 
-def test_failed_runs_are_left_out_of_differences_and_listed_with_points():
+def test_failed_runs_are_listed_with_points():
     results = seeded({"a": {7: 0.5, 11: 0.6}, "b": {7: 0.4}}, spread=0.01)
     results[0] = changed(results[0], accuracy=0.1)
     measured = measure(results, chance=0.1)
@@ -39,11 +39,45 @@ def test_failed_runs_are_left_out_of_differences_and_listed_with_points():
     assert points["a", 7].by_seed == tuple(r.accuracy for r in results[:3])
     assert points["a", 11].accuracy == accuracy_interval(measured.scores("a", 11, [0, 1, 2]))
     assert [measured.failed_seeds("a", size) for size in (7, 11)] == [[0], []]
-    results = seeded({"a": {7: 0.5}, "b": {7: 0.4}}, seeds=4)
-    results[5] = changed(results[5], accuracy=0.1)
+
+
+def test_differences_include_failed_runs_unless_all_runs_of_a_model_failed():
+    results = seeded({"a": {7: 0.5, 11: 0.1}, "b": {7: 0.4, 11: 0.4}})
+    results[1] = changed(results[1], accuracy=0.1)
     found = measure(results, chance=0.1).differences("a", "b", [0, 1, 2])
-    accuracy = [r.accuracy for r in results]
-    assert found[7] == pytest.approx([accuracy[0] - accuracy[4], accuracy[2] - accuracy[6]])
+    assert found.keys() == {7}
+    assert found[7] == pytest.approx([results[i].accuracy - results[6 + i].accuracy for i in range(3)])
+
+
+@pytest.mark.parametrize(
+    ("validation", "images", "failed"),
+    [
+        ((0.70, 0.50, 0.71), 1000, [1]),  # the limit is 12 points + 2.5 x 2.1 points
+        ((0.70, 0.55, 0.71), 1000, []),
+        ((0.70, 0.50, 0.71), 100, []),  # the standard error is 6.7 points
+        ((0.50, 0.71, 0.50), 1000, [0, 2]),
+        ((0.95, 0.60, 0.30), 1000, [1, 2]),
+        ((0.70, None, 0.20), 1000, []),
+    ],
+)
+def test_runs_with_validation_accuracies_far_below_others_failed(validation, images, failed):
+    """Test accuracies have no influence."""
+    results = [
+        changed(r, validation_accuracy=validation[r.seed], validation_images=images, accuracy=0.9 - 0.3 * r.seed)
+        for r in seeded({"a": {7: 0.5}})
+    ]
+    assert measure(results).failed_seeds("a", 7) == failed
+
+
+def test_stable_training_is_rarely_called_unstable():
+    """Two models, four sizes and three seeds, with a standard deviation of 3.2 points over the seeds of each model."""
+    rng = np.random.default_rng(0)
+    flags = 0
+    for _ in range(2000):
+        images = np.full(3, rng.choice([20, 200, 5000]))
+        accuracies = rng.binomial(images, 0.7 + 0.032 * rng.standard_normal((8, 3))) / images
+        flags += any(far_below_others(row, images).any() for row in accuracies)
+    assert flags <= 20
 
 
 @pytest.mark.parametrize(

@@ -73,7 +73,8 @@ def test_false_claims_are_rare_and_intervals_contain_the_truth(world):
 @pytest.mark.parametrize(
     "changes",
     [
-        *({}, {"images": 50}, {"images": 3000}, {"seeds": 5}, {"sizes": 1}, {"models": 6}, {"noise": 0.045}),
+        *({}, {"images": 50}, {"images": 3000}, {"seeds": 5}, {"sizes": 1}, {"noise": 0.045}),
+        {"models": 5, "sizes": 1, "images": 2000, "pair_noise": (3.0, 3.0)},
         *({"shape": "lognormal", "images": 3000}, {"noise_ratio": 1.5}, {"unstable": 1}, {"seeds": 10, "unstable": 2}),
         *({"added": 2}, {"folds": True, "images": 60}, {"folds": True, "images": 60, "sizes": 1}),
     ],
@@ -83,6 +84,21 @@ def test_false_claims_are_rare_in_many_kinds_of_experiments(changes):
     assert_calibrated(replace(World(), **changes), 500)
 
 
+@pytest.mark.parametrize(
+    "world",
+    [World(images=50), World(folds=True), World(sizes=1, unstable=1, loss=0.4)],
+    ids=["images", "folds", "failures"],
+)
+def test_the_fast_analysis_of_a_simulation_is_that_of_experiments(world):
+    for seed in range(5):
+        measured = calibration.simulate(np.random.default_rng([seed, 1]), world)
+        primary = next(one for one in calibration.analyze(measured, world) if one.is_primary)
+        (fast,) = calibration.primaries(seed, world)
+        assert fast.distribution.p_value == pytest.approx(primary.distribution.p_value)
+        assert fast.is_significant == (primary.conclusion is Conclusion.SIGNIFICANTLY_BETTER)
+        assert fast.is_unstable == (str(primary.caveat or "").startswith("training is unstable"))
+
+
 def test_a_difference_of_12_points_is_found():
     """Otherwise few false claims would mean nothing."""
-    assert np.mean([calibration.power(seed, World(gap=0.12))["significant"] for seed in range(40)]) > 0.9
+    assert np.mean([one["significant"] for one in calibration.power(0, World(gap=0.12, images=2000), 40)]) > 0.9

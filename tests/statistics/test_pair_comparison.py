@@ -89,7 +89,7 @@ def test_unstable_training_is_compared_by_fishers_test_of_failed_runs():
     found = without_predictions(*runs, images=1000, failed_runs=(3, 0))
     expected = stats.fisher_exact([[3, 2], [0, 5]]).pvalue
     assert (found.test, found.p_value) == (ComparisonTest.FISHER, pytest.approx(expected))
-    assert "3 of 5 runs of a and 0 of 5 runs of b learned nothing" in str(found.caveat)
+    assert "3 of 5 runs of a and 0 of 5 runs of b failed" in str(found.caveat)
     all_failed = without_predictions([0.1] * 5, [0.6] * 5, images=1000, failed_runs=(5, 0))
     assert (all_failed.test, all_failed.leader) == (ComparisonTest.STUDENT_AND_NORMAL, "b")
     assert all_failed.conclusion is Conclusion.SIGNIFICANTLY_BETTER

@@ -1,18 +1,13 @@
-"""Variances over seeds and images agree with numpy and statsmodels."""
+"""Variances over seeds and images agree with numpy."""
 
 import numpy as np
-import pandas as pd
 import pytest
-from scipy import stats
-from statsmodels.formula.api import ols
-from statsmodels.stats.anova import anova_lm
 
 from vit_vs_cnn.statistics.variance import (
     POOLED_FREEDOM_SHARE,
     binomial_variance,
     image_variance,
     pool_seed_variance,
-    two_way_anova,
 )
 
 
@@ -42,27 +37,3 @@ def test_variances_of_sizes_are_pooled_unless_one_is_larger_or_has_fewer_than_tw
     assert pool_seed_variance(DIFFERENCES, 7) == (pytest.approx(0.005), pytest.approx(1 + 4 * POOLED_FREEDOM_SHARE))
     assert pool_seed_variance(DIFFERENCES, 7, freedom_share=0.0) == (pytest.approx(0.005), 1)
     assert pool_seed_variance(DIFFERENCES, 9) is pool_seed_variance(DIFFERENCES, 11) is None
-
-
-def accuracies(models: int = 6, seeds: int = 4, spread: float = 0.01) -> np.ndarray:
-    rng = np.random.default_rng(1)
-    means, effects = rng.normal(0.6, 0.1, (models, 1)), rng.normal(0, 0.02, seeds)
-    return means + effects + rng.normal(0, spread, (models, seeds))
-
-
-def test_two_way_anova_has_the_residuals_of_statsmodels():
-    values = accuracies()
-    models, seeds = np.indices(values.shape)
-    table = pd.DataFrame({"y": values.ravel(), "model": models.ravel(), "seed": seeds.ravel()})
-    fit = ols("y ~ C(model) + C(seed)", table).fit()
-    residual = anova_lm(fit).loc["Residual"]
-    variance, p_equal = two_way_anova(values)
-    assert variance == (pytest.approx(2 * residual["mean_sq"]), residual["df"])
-    assert p_equal == pytest.approx(stats.bartlett(*fit.resid.to_numpy().reshape(values.shape)).pvalue)
-
-
-def test_models_of_unequal_variance_are_reported():
-    values = accuracies(seeds=8)
-    values[0] += np.random.default_rng(2).normal(0, 0.2, 8)
-    assert two_way_anova(values)[1] < 0.05 < two_way_anova(accuracies(seeds=8))[1]
-    assert two_way_anova(np.full((5, 3), 0.5)) == ((0.0, 8), 1.0)

@@ -137,8 +137,8 @@ def _stability_caveats(measured: Measurements) -> Iterator[Caveat]:
             examples = ", ".join(f"{size:,} images seed {seed}" for size, seed in failed[:_MAX_NAMED])
             more = ", ..." * (len(failed) > _MAX_NAMED)
             text = (
-                f"In {len(failed)} of {runs} runs {display_name(model)} is not clearly better than always predicting "
-                f"the most frequent class ({examples}{more})."
+                f"{len(failed)} of {runs} runs of {display_name(model)} failed ({examples}{more}): not clearly better "
+                "than always predicting the most frequent class, or far below better runs of the model."
             )
             yield Caveat(CaveatKind.UNSTABLE_TRAINING, text, _WEAKENS)
 

@@ -4,8 +4,6 @@ import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from vit_vs_cnn.analysis.measurements import Measurements, nothing_learned
 from vit_vs_cnn.experiments.analysis_plan import AnalysisPlan
 from vit_vs_cnn.statistics.caveats import Caveat
@@ -16,13 +14,7 @@ from vit_vs_cnn.statistics.pair_comparison import (
     adjust_comparisons,
     compare_models,
 )
-from vit_vs_cnn.statistics.variance import SeedVariance, pool_seed_variance, two_way_anova
-
-#: Smallest number of models with the same seeds for which the seed variance is pooled over models, by analysis of
-#: variance.
-MIN_MODELS_FOR_ANOVA = 5
-#: If Bartlett's test of equal variances has a smaller p-value, the variances are not pooled over models.
-ANOVA_CHECK_LEVEL = 0.05
+from vit_vs_cnn.statistics.variance import pool_seed_variance
 
 #: Function of two models and a training-set size: the reason why they allow no conclusion, or None.
 FindCaveat = Callable[[str, str, int], Caveat | None]
@@ -48,9 +40,9 @@ def compare_all(
 ) -> list[PairComparison]:
     """Compare the pairs of the plan at every training-set size at which both models have runs with the same seed.
 
-    Seed variance is pooled over models if at least ``MIN_MODELS_FOR_ANOVA`` have the same seeds (``two_way_anova``),
-    otherwise over the training-set sizes of the pair (``pool_seed_variance``). The primary and the second comparison
-    are not adjusted. All others are adjusted for each other (Holm), planned ones without runs included.
+    The seed variance of a pair is pooled over training-set sizes (``pool_seed_variance``), never over other models,
+    whose seed noise may differ. The primary and the second comparison are not adjusted. All others are adjusted for
+    each other (Holm), planned ones without runs included.
 
     Arguments:
         plan: rules that were fixed in advance; None if none were recorded. Then all shared seeds are compared. With two
@@ -75,32 +67,21 @@ def compare_all(
                 seeds, rules = tuple(shared), ComparisonRules(caveat=caveat, is_primary=is_primary)
             first, second = (measured.scores(name, size, seeds) for name in names)
             rules = replace(rules, caveat=rules.caveat or nothing_learned(first, second, measured.chance))
-            failed = measured.count_failed(first), measured.count_failed(second)
-            variance = None if any(failed) else _seed_variance(measured, names, size, seeds)
+            failed = (
+                len(measured.failed_seeds(names[0], size, seeds)),
+                len(measured.failed_seeds(names[1], size, seeds)),
+            )
             comparison = compare_models(
                 names,
                 first,
                 second,
-                seed_variance=variance,
+                seed_variance=pool_seed_variance(measured.differences(*names, seeds), size),
                 fold_train_size=measured.fold_train_size(size),
                 failed_runs=failed,
                 rules=rules,
             )
             results.append(replace(comparison, train_size=size))
     return adjust_comparisons(results, planned=None if plan is None else plan.secondary_count)
-
-
-def _seed_variance(
-    measured: Measurements, names: tuple[str, str], size: int, seeds: Sequence[int]
-) -> SeedVariance | None:
-    if len(measured.models) >= MIN_MODELS_FOR_ANOVA and len(seeds) > 1:
-        columns = [measured.seeds.index(seed) for seed in seeds]
-        accuracies = measured.accuracy[:, measured.sizes.index(size)][:, columns]
-        if not np.isnan(accuracies).any():
-            variance, p_equal = two_way_anova(accuracies)
-            if p_equal >= ANOVA_CHECK_LEVEL:
-                return variance
-    return pool_seed_variance(measured.differences(*names, seeds), size)
 
 
 def find_crossovers(comparisons: Sequence[PairComparison]) -> list[Crossover]:

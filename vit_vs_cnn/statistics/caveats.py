@@ -35,7 +35,7 @@ class CaveatKind(StrEnum):
     HAND_SET_RECIPES = "recipes set by hand"
     RECIPE_SENSITIVITY = "sensitivity to the recipe"
     STOPPED_EARLY = "stopped before the budget"
-    UNSTABLE_TRAINING = "runs that learned nothing"
+    UNSTABLE_TRAINING = "failed runs"
     NOTHING_LEARNED = "neither model has learned anything"
     FEW_CLASSES_PREDICTED = "few classes predicted"
     UNEQUAL_COMPUTE = "unequal compute"

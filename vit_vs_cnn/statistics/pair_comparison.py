@@ -151,9 +151,9 @@ def compare_models(
     Arguments:
         paired: whether row i of both has the same seed and training subset. Two single networks may have different
             ones.
-        seed_variance: pooled over training-set sizes or models; by default estimated from these seeds.
+        seed_variance: pooled over training-set sizes; by default estimated from these seeds.
         fold_train_size: see ``mean_over_seeds``.
-        failed_runs: number of runs of each model that learned nothing.
+        failed_runs: number of failed runs of each model: they learned nothing, or are far below better runs.
     """
     rules = rules or ComparisonRules()
     seeds, images = min(len(first), len(second)), min(first.image_count, second.image_count)
@@ -169,7 +169,7 @@ def compare_models(
         test, p_value = ComparisonTest.FISHER, fisher_exact(failed_runs[0], len(first), failed_runs[1], len(second))
         counts = zip(failed_runs, (len(first), len(second)), names, strict=True)
         text = " and ".join(f"{failed} of {runs} runs of {name}" for failed, runs, name in counts)
-        text = f"training is unstable: {text} learned nothing. Mean accuracies are therefore not compared"
+        text = f"training is unstable: {text} failed. Mean accuracies are therefore not compared"
         unstable = Caveat(CaveatKind.UNSTABLE_TRAINING, text)
     comparison = PairComparison(
         first=names[0],

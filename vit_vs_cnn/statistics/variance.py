@@ -1,11 +1,10 @@
-"""Variance of accuracies: over test images, over seeds, over test folds, and over models and seeds."""
+"""Variance of accuracies: over test images and over seeds."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
-from scipy import stats
 
 #: Share of the other sizes' degrees of freedom that is added if one training-set size has a larger variance than the
 #: others. A small share limits false claims; ``python -m benchmarks.calibration`` prints their rate for several shares.
@@ -68,21 +67,3 @@ def _sum_of_squares(values: Float[np.ndarray, "seeds"]) -> tuple[float, int]:
     if len(values) < 2:
         return 0.0, 0
     return float(((values - values.mean()) ** 2).sum()), len(values) - 1
-
-
-def two_way_anova(accuracies: Float[np.ndarray, "models seeds"]) -> tuple[SeedVariance, float]:
-    """Seed variance of the difference of two models, pooled over all models by a two-way analysis of variance.
-
-    The model is accuracy = model + seed + residual, without interaction.
-
-    Reference: Montgomery, "Design and analysis of experiments", randomized complete block design.
-
-    Returns:
-        the variance, and the p-value of Bartlett's test that the residuals of all models have equal variance.
-    """
-    models, seeds = accuracies.shape
-    residuals = accuracies - accuracies.mean(0) - accuracies.mean(1, keepdims=True) + accuracies.mean()
-    freedom = (models - 1) * (seeds - 1)
-    spread = np.ptp(residuals, axis=1)
-    p_equal = float(stats.bartlett(*residuals).pvalue) if (spread > 0).all() else float((spread == 0).all())
-    return SeedVariance(2 * float((residuals**2).sum()) / freedom, freedom), p_equal
