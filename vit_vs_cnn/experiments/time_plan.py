@@ -340,7 +340,7 @@ def _left_out(chosen: Experiment, sets: Sequence[Experiment]) -> list[tuple[Expe
 
 
 def _finetuned_too(experiment: Experiment) -> Experiment:
-    """The experiment with each linear probe of optional weights fine-tuned too; the same experiment without any.
+    """The experiment with each linear probe ``NAME_pretrained`` fine-tuned too; the same experiment without any.
 
     Each run of a fine-tuned network is the best of ``VARIANTS``, the probe included. Each pair of probes is a pair of
     fine-tuned networks too, which comes first: the primary comparison.
@@ -348,7 +348,7 @@ def _finetuned_too(experiment: Experiment) -> Experiment:
     probes = {
         name: name.removesuffix(_PRETRAINED) + _FINETUNED
         for name, model in experiment.models.items()
-        if name.endswith(_PRETRAINED) and model.finetune.head and model.weights and model.weights.optional
+        if name.endswith(_PRETRAINED) and model.finetune.head and model.weights
     }
     if not probes:
         return experiment
