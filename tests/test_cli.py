@@ -193,7 +193,7 @@ assert read_findings(Path({str(experiment)!r})).answers.correct
 assert not {{"torch", "lightning", "timm"}} & set(sys.modules)
 assert codes == [0, 0, 0, 0, 2, 2, 2, 2, 2, 2, 2, 2, 0], codes
 assert main(["predict", {str(experiment)!r}, {str(image)!r}, "--model", "resnet"]) == 0
-assert "vit_nano" in vc.list_models()
+assert "vit_nano" in vc.list_models() and callable(vc.attention_rollout)
 unneeded = {{"lightning", "timm", "torchmetrics", "torchvision", "matplotlib", "pandas", "torch._dynamo"}}
 assert not unneeded & set(sys.modules), unneeded & set(sys.modules)
 import vit_vs_cnn.reporting.figures.heatmaps

@@ -12,9 +12,9 @@ from torch import nn
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.data.synthetic.source import render_objects
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.inspection import SaliencyMethod, map_scores, score_methods
+from vit_vs_cnn.inspection import SaliencyMethod, map_scores
 from vit_vs_cnn.inspection.deletion import FILLS
-from vit_vs_cnn.inspection.map_scores import SCORE_ERROR_RATE, adjust_scores, has_star, mask_agreement
+from vit_vs_cnn.inspection.map_scores import SCORE_ERROR_RATE, adjust_scores, has_star, mask_agreement, score_methods
 from vit_vs_cnn.inspection.saliency import image_noise, saliency_maps
 from vit_vs_cnn.models import VisionTransformer
 from vit_vs_cnn.statistics.significance import holm

@@ -1,7 +1,6 @@
 """Inspection of networks: maps of attention and of gradients, scores of these maps, locality of attention."""
 
 from vit_vs_cnn.inspection.attention_weights import AttentionMaps, attention_gradients, attention_maps
-from vit_vs_cnn.inspection.map_scores import score_methods
 from vit_vs_cnn.inspection.rollout import attention_rollout, rollout_map
 from vit_vs_cnn.inspection.saliency import SaliencyMethod, list_methods, resize_maps, saliency_maps
 
@@ -15,5 +14,4 @@ __all__ = [
     "resize_maps",
     "rollout_map",
     "saliency_maps",
-    "score_methods",
 ]
