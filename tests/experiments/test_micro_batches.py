@@ -19,7 +19,7 @@ from vit_vs_cnn.images.experiment_data import ExperimentData
 from vit_vs_cnn.models.cost import activation_bytes
 from vit_vs_cnn.networks.preparation import grid
 from vit_vs_cnn.runs.experiment_folder import write_config
-from vit_vs_cnn.workers import variants
+from vit_vs_cnn.workers import run
 
 
 def test_the_bytes_that_a_step_keeps_are_those_of_its_saved_tensors():
@@ -107,7 +107,7 @@ def test_a_container_has_less_memory_than_its_machine(tmp_path, monkeypatch):
 def test_a_model_that_is_out_of_memory_starts_again_with_half_the_images_at_a_time(experiment, monkeypatch, most):
     """Its runs have equal parts, so a model with finished runs keeps its own."""
     short = replace(experiment, models={"resnet": experiment.models["resnet"]})
-    tried, fit = [], variants.fit
+    tried, fit = [], run.fit
 
     def fit_on_a_small_device(prepared, *arguments):
         tried.append(12 // prepared.run.grad_accum_steps)
@@ -115,7 +115,7 @@ def test_a_model_that_is_out_of_memory_starts_again_with_half_the_images_at_a_ti
             raise torch.OutOfMemoryError("CUDA out of memory")
         return fit(prepared, *arguments)
 
-    monkeypatch.setattr(variants, "fit", fit_on_a_small_device)
+    monkeypatch.setattr(run, "fit", fit_on_a_small_device)
     output = io.StringIO()
     if not most:
         with pytest.raises(RunsFailed, match=r"set a smaller models\.resnet\.micro_batch"):
@@ -125,6 +125,6 @@ def test_a_model_that_is_out_of_memory_starts_again_with_half_the_images_at_a_ti
     (result,) = run_experiment(short, console=Console(file=output, width=200))
     assert (tried, result.recipe["micro_batch"]) == ([12, 6, 3], 3)
     assert "resnet: out of memory with 12 images at a time; starting again with 6" in output.getvalue()
-    monkeypatch.setattr(variants, "fit", lambda *_: pytest.fail("a finished run is trained again"))
+    monkeypatch.setattr(run, "fit", lambda *_: pytest.fail("a finished run is trained again"))
     (again,) = run_experiment(short, console=Console(quiet=True))
     assert again == result

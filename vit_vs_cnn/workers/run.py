@@ -38,8 +38,9 @@ from vit_vs_cnn.runs.run import VARIANT_FOLDER, Run
 from vit_vs_cnn.runs.test_set_log import TestSetLog, output_folder
 from vit_vs_cnn.training.metrics_csv import validation_curve
 from vit_vs_cnn.workers.fit import FittedNetwork, fit
+from vit_vs_cnn.workers.probe import fit_head
 from vit_vs_cnn.workers.trainer import is_helper_process, is_launched_from_outside
-from vit_vs_cnn.workers.variants import train
+from vit_vs_cnn.workers.variants import fit_variants
 
 #: Columns of a result that loggers of the config get.
 LOGGED_COLUMNS = ("accuracy", "loss", "calibration_error", "validation_accuracy", "steps", "train_seconds")
@@ -132,7 +133,11 @@ def run_one(run: Run, data: ExperimentData, *, console: Console, request: WorkRe
             with open_services(run) as services:
                 for service in services:
                     service.log_hyperparams({"run": run.to_dict()["run"], **run.settings})
-                fitted = train(prepared, data, services, console)
+                if run.variants:
+                    fitted = fit_variants(prepared, data, console)
+                else:
+                    is_probe = run.recipe.finetune.head
+                    fitted = fit_head(prepared, console) if is_probe else fit(prepared, services, console)
                 result = score(prepared, fitted, data, began)
                 log_result(services, result)
             run.write_result(result)

@@ -1,10 +1,8 @@
-"""Training of a run: a linear probe, by gradients, or the best of several variants."""
+"""Training of a run with variants, of which its validation images choose one."""
 
 import shutil
-from collections.abc import Sequence
 from dataclasses import replace
 
-from lightning.pytorch.loggers import Logger
 from rich.console import Console
 
 from vit_vs_cnn.errors import InputError, TrainingDiverged
@@ -15,23 +13,15 @@ from vit_vs_cnn.workers.fit import FittedNetwork, fit
 from vit_vs_cnn.workers.probe import fit_head
 
 
-def train(prepared: PreparedRun, data: ExperimentData, services: Sequence[Logger], console: Console) -> FittedNetwork:
-    """Train the network of a run.
-
-    Raises:
-        InputError, DamagedFile, TrainingDiverged, Interrupted: as ``fit`` and ``fit_head``.
-    """
-    if prepared.run.variants:
-        return _train_variants(prepared, data, console)
-    if prepared.run.recipe.finetune.head:
-        return fit_head(prepared, console)
-    return fit(prepared, services, console)
-
-
-def _train_variants(prepared: PreparedRun, data: ExperimentData, console: Console) -> FittedNetwork:
+def fit_variants(prepared: PreparedRun, data: ExperimentData, console: Console) -> FittedNetwork:
     """Train every variant, and return the one with the best validation accuracy, the first of equally good ones.
 
     A resumed run continues with the variant that was interrupted. Variants that diverged are left out.
+
+    Raises:
+        InputError: there are no validation images, or as ``fit`` and ``fit_head``.
+        TrainingDiverged: all variants diverged.
+        Interrupted: the user asked to stop. The state is saved.
     """
     run, validation = prepared.run, prepared.images.validation
     if not len(validation):
@@ -43,7 +33,8 @@ def _train_variants(prepared: PreparedRun, data: ExperimentData, console: Consol
     for number, variant in enumerate(run.variants):
         variant.checkpoint.parent.mkdir(parents=True, exist_ok=True)
         try:
-            fitted = train(prepare(variant, data), data, [], console)
+            trial = prepare(variant, data)
+            fitted = fit_head(trial, console) if variant.recipe.finetune.head else fit(trial, [], console)
             accuracy = fitted.predict(validation).accuracy
         except TrainingDiverged as error:
             console.print(f"{run.name}: left out, as it diverged: {run.recipe.variants[number]} ({error})")
