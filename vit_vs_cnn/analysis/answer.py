@@ -289,7 +289,8 @@ def recommendation_text(analysis: Analysis) -> str:
 def _nothing_learned_text(analysis: Analysis) -> str:
     text = "none, as no model is clearly better than always predicting the most frequent class"
     if analysis.chance is None or analysis.chance < _MIN_IMBALANCED_SHARE:
-        return f"{text}. Try more training, other learning rates, or more images."
+        is_trained = any(model.follows_budget for model in analysis.models)
+        return f"{text}. Try {'more training, other learning rates, or ' * is_trained}more images."
     if all(model.has_class_weights for model in analysis.models):
         return f"{text} ({100 * analysis.chance:.1f} %). Compare the balanced accuracies above."
     options = " ".join(f"--models.{model.key}.class_weights balanced" for model in analysis.models)
