@@ -62,8 +62,12 @@ def test_every_parameter_gets_a_gradient_also_with_checkpoints_and_dropout_acts_
     for checkpointing in (False, True):
         network = create(name, drop_path_rate=0.0, in_chans=2)
         network.set_grad_checkpointing(checkpointing)
+        calls: list[object] = []
+        block = network.get_submodule(network.feature_info[-2]["module"])
+        block.register_forward_pre_hook(lambda *call, calls=calls: calls.append(call))
         logits = network(images(channels=2))
         logits.square().mean().backward()
+        assert len(calls) == 1 + checkpointing
         gradients.append([parameter.grad for parameter in network.parameters()])
     assert logits.shape == (3, CLASSES) and all(gradient.isfinite().all() for gradient in gradients[0])
     assert_close(*gradients)
@@ -105,6 +109,7 @@ def test_intermediate_features_have_the_channels_and_strides_of_their_descriptio
     assert_equal(extractor(images()), [maps[0], maps[-2]])
     assert extractor.feature_info.channels() == [maps[0].shape[1], maps[-2].shape[1]]
     assert len(extractor.model.feature_info) == len(maps) - 1
+    assert extractor.model(images()).numel() == maps[-2].numel()
     assert len(create(name, features_only=True)(images())) == (3 if name.startswith("vit_") else len(maps))
 
 
