@@ -3,14 +3,12 @@
 from functools import partial
 
 import pytest
-import timm
 import torch
 from timm.models.vision_transformer import VisionTransformer as TimmVisionTransformer
 from torch import nn
 
-from vit_vs_cnn.models import VisionTransformer, create_model
+from vit_vs_cnn.models import VisionTransformer
 from vit_vs_cnn.models.timm_conversion import convert_to_timm
-from vit_vs_cnn.models.timm_interface import register_with_timm
 
 SIZES = [
     {"img_size": (12, 20), "patch_size": 4, "embed_dim": 24, "depth": 2, "num_heads": 3, "num_classes": 7},
@@ -121,23 +119,3 @@ def test_timms_model_gives_our_logits(options):
 def test_features_that_timm_lacks_are_refused_by_name(options, feature):
     with pytest.raises(ValueError, match=feature):
         convert_to_timm(our_vit(**options))
-
-
-def test_timm_finds_every_preset_once_they_are_registered():
-    names = register_with_timm()
-    assert register_with_timm() == names
-    assert set(names) <= set(timm.list_models())
-    torch.manual_seed(0)
-    theirs = timm.create_model("vit_vs_cnn_vit_nano", num_classes=7, img_size=16, position="rotary")
-    torch.manual_seed(0)
-    ours = create_model("vit_nano", num_classes=7, image_size=16, position="rotary")
-    images = torch.randn(2, 3, 16, 16)
-    torch.testing.assert_close(theirs(images), ours(images), rtol=0, atol=0)
-    assert timm.create_model("vit_vs_cnn_resnet8", num_classes=5, in_chans=1)(images[:, :1]).shape == (2, 5)
-    with pytest.raises(ValueError, match="cannot represent this model: num_classes=0"):
-        convert_to_timm(timm.create_model("vit_vs_cnn_vit_nano", num_classes=0))
-    features = timm.create_model("vit_vs_cnn_resnet8", num_classes=0, img_size=(64, 48)).eval()
-    assert features(images).shape == (2, features.num_features)
-    assert timm.data.resolve_data_config(model=features)["input_size"] == (3, 64, 48)
-    with pytest.raises(ValueError, match="no pretrained weights"):
-        timm.create_model("vit_vs_cnn_resnet8", pretrained=True)

@@ -124,10 +124,14 @@ class LearnedPosition(GridLayer):
     def forward(self, tokens: Tokens) -> Tokens:
         return tokens + self.encoding
 
+    def encoding_of(self, grid_size: tuple[int, int]) -> Float[Tensor, "tokens embed_dim"]:
+        """Encoding of another grid, by bicubic interpolation."""
+        return resize_position(self.encoding, self.grid_size, grid_size, self.num_prefix_tokens)
+
     @torch.no_grad()
     def resize(self, grid_size: tuple[int, int]) -> None:
         """Resize to another grid in place, by bicubic interpolation; the parameter is replaced."""
-        resized = resize_position(self.encoding, self.grid_size, grid_size, self.num_prefix_tokens)
+        resized = self.encoding_of(grid_size)
         self.encoding = nn.Parameter(resized.clone(), requires_grad=self.encoding.requires_grad)
         self.grid_size = grid_size
 
@@ -157,10 +161,14 @@ class SinusoidalPosition(GridLayer):
     def forward(self, tokens: Tokens) -> Tokens:
         return tokens + self.encoding
 
+    def encoding_of(self, grid_size: tuple[int, int]) -> Float[Tensor, "tokens embed_dim"]:
+        """Sines and cosines of another grid."""
+        encoding = sincos_2d_encoding(grid_size, self.encoding.shape[-1])
+        return F.pad(encoding, (0, 0, self.num_prefix_tokens, 0)).to(self.encoding)
+
     def resize(self, grid_size: tuple[int, int]) -> None:
         """Resize to another grid in place; sines and cosines are recomputed."""
-        encoding = sincos_2d_encoding(grid_size, self.encoding.shape[-1])
-        self.encoding = F.pad(encoding, (0, 0, self.num_prefix_tokens, 0)).to(self.encoding)
+        self.encoding = self.encoding_of(grid_size)
         self.grid_size = grid_size
 
 

@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from vit_vs_cnn.attention.arguments import Tokens, TokenWeights, check_probability
 from vit_vs_cnn.attention.multihead import NORM_EPS, MultiHeadAttention
@@ -118,6 +119,9 @@ class Encoder(nn.Module):
         ValueError: if there is no block, the MLP would have no channel, or a probability is outside [0, 1).
     """
 
+    #: Compute each block again in the backward pass instead of storing what it computed.
+    grad_checkpointing: bool = False
+
     def __init__(
         self,
         attentions: Sequence[MultiHeadAttention],
@@ -149,7 +153,7 @@ class Encoder(nn.Module):
                 tokens, layer_weights = block(tokens, return_weights=True)
                 weights.append(layer_weights)
             else:
-                tokens = block(tokens)
+                tokens = checkpoint(block, tokens, use_reentrant=False) if self.grad_checkpointing else block(tokens)
             if layer == 0 and self.conditional_position is not None:
                 tokens = self.conditional_position(tokens)
         return (tokens, weights) if return_weights else tokens

@@ -54,6 +54,7 @@ class PatchEmbedding(nn.Module):
         self.grid_size = (0, 0)
         self.resize(image_size)
         self.in_channels = in_channels
+        self.dynamic = False  # True for images of any size that the patches tile
         check_choice("stem", stem, STEMS)
         self.projection = nn.Linear(in_channels * self.patch_size[0] * self.patch_size[1], embed_dim, bias=bias)
         self.stem = None
@@ -76,8 +77,15 @@ class PatchEmbedding(nn.Module):
         self.grid_size = (rows // patch_rows, cols // patch_cols)
         self.image_size = size
 
+    def grid_of(self, images: Images) -> tuple[int, int]:
+        """(rows, cols) of the patches of these images."""
+        return images.shape[2] // self.patch_size[0], images.shape[3] // self.patch_size[1]
+
     def forward(self, images: Images) -> Tokens:
-        if images.shape[1:] != (self.in_channels, *self.image_size):
+        patch_rows, patch_cols = self.patch_size
+        if self.dynamic and (images.shape[2] % patch_rows or images.shape[3] % patch_cols):
+            raise ValueError(f"rows and cols of images must be multiples of {self.patch_size}, but are {images.shape}")
+        if images.shape[1:] != (self.in_channels, *(images.shape[2:] if self.dynamic else self.image_size)):
             raise ValueError(
                 "images must be (batch, channels, rows, cols) = "
                 f"(any, {(self.in_channels, *self.image_size)}), but are {images.shape}"
@@ -89,7 +97,6 @@ class PatchEmbedding(nn.Module):
             return tokens if self.projection is None else self.projection(tokens)
         assert self.projection is not None, "only convolutional stems have no projection"
         # A product, not conv2d: a quarter faster on a CPU, forward and backward.
-        patch_rows, patch_cols = self.patch_size
         patches = rearrange(images, "b c (rows y) (cols x) -> b (rows cols) (c y x)", y=patch_rows, x=patch_cols)
         return self.projection(patches)
 

@@ -1,12 +1,11 @@
 """Residual network for small images."""
 
-from typing import Any
-
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint_sequential
 
-from vit_vs_cnn.attention.arguments import Images, Logits, check_positive
+from vit_vs_cnn.attention.arguments import Images, check_positive
 from vit_vs_cnn.models.timm_interface import TimmInterface
 
 
@@ -30,6 +29,7 @@ class BasicBlock(nn.Module):
         self.norm1 = nn.BatchNorm2d(out_channels)
         self.conv2 = nn.Conv2d(out_channels, out_channels, 3, padding=1, bias=False)
         self.norm2 = nn.BatchNorm2d(out_channels)
+        self.drop_path: nn.Module | None = None  # set by timm's drop_path_rate
         self.shortcut: nn.Module | None = None
         if stride != 1 or in_channels != out_channels:
             self.shortcut = PaddingShortcut(in_channels, out_channels, stride)
@@ -40,6 +40,8 @@ class BasicBlock(nn.Module):
     def forward(self, images: Images) -> Float[Tensor, "batch out_channels out_rows out_cols"]:
         branch = F.relu(self.norm1(self.conv1(images)), inplace=True)
         branch = self.norm2(self.conv2(branch))
+        if self.drop_path is not None:
+            branch = self.drop_path(branch)
         branch += images if self.shortcut is None else self.shortcut(images)
         return F.relu(branch, inplace=True)
 
@@ -96,11 +98,12 @@ class ResNet(TimmInterface):
             width = 64 if projection else 16
         check_positive(width=width, num_classes=num_classes, in_channels=in_channels)
         stages, blocks = (4, 2) if projection else (3, (depth - 2) // 6)
-        self.num_classes = num_classes
+        self.in_chans, self.num_classes = in_channels, num_classes
         self.stem = nn.Sequential(
             nn.Conv2d(in_channels, width, 3, padding=1, bias=False), nn.BatchNorm2d(width), nn.ReLU(inplace=True)
         )
         self.stages = nn.Sequential()
+        self.feature_info = [{"module": "stem.2", "num_chs": width, "reduction": 1}]
         before = width
         for stage in range(stages):
             channels, stride = width * 2**stage, 1 if stage == 0 else 2
@@ -108,6 +111,8 @@ class ResNet(TimmInterface):
             layers += [BasicBlock(channels, channels, 1, projection) for _ in range(blocks - 1)]
             self.stages.append(nn.Sequential(*layers))
             before = channels
+            self.feature_info.append({"module": f"stages.{stage}", "num_chs": channels, "reduction": 2**stage})
+        self.num_features = self.head_hidden_size = before
         self.head = nn.Linear(before, num_classes)
         self.init_weights(zero_init_residual)
 
@@ -122,16 +127,7 @@ class ResNet(TimmInterface):
             if zero_init_residual and isinstance(module, BasicBlock):
                 nn.init.zeros_(module.norm2.weight)
 
-    pool_names = ("avg",)
-
-    @property
-    def num_features(self) -> int:
-        stage: Any = self.stages[-1]  # torch types its items as Module
-        return stage[-1].norm2.num_features
-
-    @property
-    def pretrained_cfg(self) -> dict[str, Any]:
-        return {**super().pretrained_cfg, "first_conv": "stem.0"}
+    pool_names, first_conv = ("avg",), "stem.0"
 
     def group_matcher(self, coarse: bool = False) -> dict[str, str]:
         """Name patterns of the parameters of each layer for timm: the stem, and each block (stage if ``coarse``)."""
@@ -139,14 +135,23 @@ class ResNet(TimmInterface):
 
     def forward_features(self, images: Images) -> Float[Tensor, "batch features feature_rows feature_cols"]:
         """Feature maps after the last stage."""
-        return self.stages(self.stem(images))
+        features = self.stem(images)
+        if self.grad_checkpointing and len(self.stages):
+            return checkpoint_sequential(self.stages, len(self.stages), features, use_reentrant=False)
+        return self.stages(features)
+
+    def start_layers(self, images: Images) -> tuple[Tensor, list[nn.Module]]:
+        return images, [self.stem, *self.stages]
+
+    def prune_layers(self, last: int, prune_norm: bool) -> None:
+        self.stages = self.stages[:last]
+        self.num_features = self.head_hidden_size = self.feature_info[last]["num_chs"]
 
     def forward_head(
         self, features: Float[Tensor, "batch features feature_rows feature_cols"], pre_logits: bool = False
-    ) -> Logits:
-        """Logits of the mean over all positions; the mean with ``pre_logits``."""
-        pooled = features.mean(dim=(2, 3))
-        return pooled if pre_logits else self.head(pooled)
+    ) -> Float[Tensor, "batch *output"]:
+        """Logits of the mean over all positions; the mean with ``pre_logits``; the maps without pool."""
+        return self.classify(features.mean(dim=(2, 3)) if self.has_pool else features, pre_logits)
 
-    def forward(self, images: Images) -> Logits:
+    def forward(self, images: Images) -> Float[Tensor, "batch *output"]:
         return self.forward_head(self.forward_features(images))

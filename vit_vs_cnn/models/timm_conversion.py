@@ -224,6 +224,7 @@ def convert_to_timm(model: Any) -> "timm.models.vision_transformer.VisionTransfo
         pos_drop_rate=dropout,
         proj_drop_rate=dropout,
         attn_drop_rate=block.attention.dropout,
+        drop_rate=model.drop_rate,
         drop_path_rate=max((m.p for m in model.modules() if isinstance(m, StochasticDepth)), default=0.0),
         norm_layer=partial(nn.LayerNorm, eps=NORM_EPS),
     )

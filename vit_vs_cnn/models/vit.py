@@ -1,6 +1,7 @@
 """Vision Transformer."""
 
 import copy
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,7 +19,7 @@ from vit_vs_cnn.attention.positions import (
     SinusoidalPosition,
     sincos_2d_encoding,
 )
-from vit_vs_cnn.bounds import Size2d
+from vit_vs_cnn.bounds import Size2d, as_rows_and_cols
 from vit_vs_cnn.models.attention_options import VitAttentionOptions, WindowSize
 from vit_vs_cnn.models.encoder import Encoder, SequencePool
 from vit_vs_cnn.models.patch_embedding import PatchEmbedding
@@ -99,6 +100,8 @@ class VisionTransformer(TimmInterface):
         (2, torch.Size([2, 4, 64, 64]))
     """
 
+    dynamic_img_size: bool = False
+
     def __init__(
         self,
         image_size: Size2d = 32,
@@ -153,12 +156,17 @@ class VisionTransformer(TimmInterface):
             score=score,
             initialization=initialization,
         )
+        self.embed_dim = self.num_features = self.head_hidden_size = embed_dim
         self.pool = pool
         self.pool_names = (pool, *([TIMM_POOLS[pool]] if pool in TIMM_POOLS else []))
         self.norm_before_pool = norm_before_pool
         self.initialization = initialization
-        self.num_classes = num_classes
+        self.in_chans, self.num_classes = in_channels, num_classes
         self.patch_embedding = PatchEmbedding(image_size, patch_size, in_channels, embed_dim, stem, bias=not pre_norm)
+        self.first_conv = f"patch_embedding.{'projection' if stem == 'patch' else 'stem.0'}"
+        self.data_config = {"input_size": (in_channels, *self.image_size), "fixed_input_size": True}
+        layer = {"num_chs": embed_dim, "reduction": max(self.patch_embedding.patch_size)}
+        self.feature_info = [{"module": f"encoder.blocks.{number}", **layer} for number in range(depth)]
         self.class_token = nn.Parameter(torch.empty(embed_dim)) if has_class_token else None
         self.registers = nn.Parameter(torch.empty(registers, embed_dim)) if registers else None
         additive = {"learned": LearnedPosition, "sincos": SinusoidalPosition}.get(position)
@@ -240,14 +248,6 @@ class VisionTransformer(TimmInterface):
                 assert isinstance(self.position, LearnedPosition | SinusoidalPosition)
                 initialize_impulse(attention, self.position.encoding, self.grid_size)
 
-    @property
-    def num_features(self) -> int:
-        return self.norm.weight.numel()
-
-    @property
-    def pretrained_cfg(self) -> dict[str, Any]:
-        return {**super().pretrained_cfg, "input_size": (self.patch_embedding.in_channels, *self.image_size)}
-
     def group_matcher(self, coarse: bool = False) -> dict[str, Any]:
         """Name patterns of the parameters of each layer for timm: the stem, each block, and the head."""
         return {
@@ -266,11 +266,34 @@ class VisionTransformer(TimmInterface):
             ValueError: if ``patch_size`` does not divide ``image_size``.
         """
         resized = copy.deepcopy(self)
-        resized.patch_embedding.resize(image_size)
-        for layer in resized.modules():
-            if isinstance(layer, GridLayer):
-                layer.resize(resized.grid_size)
+        resized.set_input_size(image_size)
         return resized
+
+    def set_input_size(self, img_size: Size2d | None = None, patch_size: Size2d | None = None) -> None:
+        """Resize to images of another size in place, with positions resized to the new grid.
+
+        Raises:
+            ValueError: if ``patch_size`` does not divide ``img_size``, or differs from that of the model.
+        """
+        own = self.patch_embedding.patch_size
+        if patch_size is not None and as_rows_and_cols("patch_size", patch_size) != own:
+            raise ValueError(f"patch_size cannot change from {own}, but is {patch_size}")
+        self.patch_embedding.resize(self.image_size if img_size is None else img_size)
+        for layer in self.modules():
+            if isinstance(layer, GridLayer):
+                layer.resize(self.grid_size)
+        super().set_input_size(self.image_size)
+
+    def set_dynamic_img_size(self) -> None:
+        """Take images of any size that the patches tile, with positions resized in each forward pass.
+
+        Raises:
+            ValueError: if a layer has a window, or a position that is not "learned", "sincos" or "none".
+        """
+        for layer in self.modules():
+            if isinstance(layer, GridLayer) and layer is not self.position:
+                raise ValueError(f"dynamic_img_size is not possible with a {type(layer).__name__}")
+        self.dynamic_img_size = self.patch_embedding.dynamic = True
 
     def forward_features(self, images: Images) -> Tokens:
         """Tokens after the encoder, before pool and norm, the prefix tokens first."""
@@ -282,7 +305,8 @@ class VisionTransformer(TimmInterface):
         if self.class_token is not None:
             tokens = torch.cat([self.class_token.expand(tokens.shape[0], 1, -1), tokens], dim=1)
         if self.position is not None:
-            tokens = self.position(tokens)
+            grid = self.patch_embedding.grid_of(images) if self.dynamic_img_size else None
+            tokens = self.position(tokens) if grid is None else tokens + self.position.encoding_of(grid)
         if self.registers is not None:
             first, registers = int(self.class_token is not None), self.registers.expand(tokens.shape[0], -1, -1)
             tokens = torch.cat([tokens[:, :first], registers, tokens[:, first:]], dim=1)
@@ -292,21 +316,43 @@ class VisionTransformer(TimmInterface):
             tokens = self.embedding_norm(tokens)
         return tokens
 
-    def forward_head(self, tokens: Tokens, pre_logits: bool = False) -> Logits:
-        """Logits of the pooled and normed tokens; their features with ``pre_logits``."""
+    def start_layers(self, images: Images) -> tuple[Tensor, list[nn.Module]]:
+        blocks: list[nn.Module] = [*self.encoder.blocks]
+        if self.encoder.conditional_position is not None:
+            blocks[0] = nn.Sequential(blocks[0], self.encoder.conditional_position)
+        return self._embed(images), blocks
+
+    def get_intermediate_layers(
+        self, images: Images, n: int | Sequence[int] = 1, reshape: bool = False, **options: bool
+    ) -> list[Any]:
+        """Patch tokens after blocks, ``(batch, patches, embed_dim)``, or maps; see ``forward_intermediates``."""
+        output_fmt = "NCHW" if reshape else "NLC"
+        return self.forward_intermediates(images, n, output_fmt=output_fmt, intermediates_only=True, **options)
+
+    def prune_layers(self, last: int, prune_norm: bool) -> None:
+        self.encoder.blocks = self.encoder.blocks[: last + 1]
+        if prune_norm:
+            self.norm = nn.Identity()
+
+    def forward_head(self, tokens: Tokens, pre_logits: bool = False) -> Logits | Tokens:
+        """Logits of the pooled and normed tokens; their features with ``pre_logits``; normed tokens without pool."""
         patches = tokens[:, self.num_prefix_tokens :] if self.num_prefix_tokens else tokens
-        if self.pool == "class":
+        if not self.has_pool:
+            features = self.norm(tokens)
+        elif self.pool == "class":
             features = self.norm(tokens[:, 0])
         elif self.norm_before_pool:
             features = self._pool(self.norm(patches))
         else:
             features = self.norm(self._pool(patches))
-        return features if pre_logits else self.head(features)
+        return self.classify(features, pre_logits)
 
     def _pool(self, patches: Tokens) -> Float[Tensor, "batch embed_dim"]:
         return patches.mean(dim=1) if self.pooling is None else self.pooling(patches)
 
-    def forward(self, images: Images, return_attention: bool = False) -> Logits | tuple[Logits, list[TokenWeights]]:
+    def forward(
+        self, images: Images, return_attention: bool = False
+    ) -> Logits | Tokens | tuple[Logits, list[TokenWeights]]:
         """Logits; with ``return_attention`` also the attention weights of every layer, the first layer first.
 
         Arguments:

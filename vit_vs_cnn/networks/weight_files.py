@@ -14,7 +14,7 @@ from torch.overrides import TorchFunctionMode
 from vit_vs_cnn.config.trainer import as_list
 from vit_vs_cnn.models import create_model
 from vit_vs_cnn.models.presets import PRESETS, TIMM_PREFIX
-from vit_vs_cnn.models.timm_interface import TIMM_NAME
+from vit_vs_cnn.models.timm_interface import TIMM_SUFFIX
 
 #: Family, name of its first layer, and pattern of names of tensors, whose groups are the numbers of stage and block.
 FAMILIES = (
@@ -59,7 +59,7 @@ def find_networks(shapes: Mapping[str, tuple[int, ...]], first: str) -> list[str
             raise LookupError
 
     found: list[str] = []
-    of_timm = [f"{TIMM_PREFIX}{name}" for name in timm.list_models(exclude_filters=TIMM_NAME.format("*"))]
+    of_timm = [f"{TIMM_PREFIX}{name}" for name in timm.list_models(exclude_filters=f"*{TIMM_SUFFIX}")]
     for name in dict.fromkeys([first, *of_timm, *PRESETS]):
         timm_name = name.removeprefix(TIMM_PREFIX)
         layers = as_list(getattr(timm.get_pretrained_cfg(timm_name), "first_conv", None))
