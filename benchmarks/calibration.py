@@ -232,7 +232,7 @@ def main() -> None:
     print(f"{environment('numpy', 'scipy')}; {count} simulations of each row")
     start = time.perf_counter()
     with ProcessPoolExecutor() as pool:
-        for title, rows in tables():
+        for title, rows in (*tables(), repeated_analyses()):
             print(f"\n{title}:\n")
             for place, (name, simulation) in enumerate(rows):
                 columns = shares(simulation, count, pool)
@@ -240,6 +240,40 @@ def main() -> None:
                     print(f"| | {' | '.join(columns)} |\n{'| --- ' * (len(columns) + 1)}|")
                 print(f"| {name} | {' | '.join(columns.values())} |", flush=True)
     print(f"\n{time.perf_counter() - start:.0f} s")
+
+
+def repeated_analyses() -> tuple[str, Sequence[Row]]:
+    """Table of experiments with equal models on the same test images, each with its own runs of three seeds."""
+    rows = [
+        (f"{name}, {text}", partial(repeated_claims, world=world, is_counted=is_counted))
+        for name, world in {
+            "4 sizes, 200 images": World(),
+            "4 sizes, 10,000 images": World(images=10_000),
+            "1 size, 10,000 images": World(sizes=1, images=10_000),
+        }.items()
+        for text, is_counted in {"counted by the test-set log": True, "each at 5 %": False}.items()
+    ]
+    return "Equal models: share of false claims in any primary comparison of several experiments", rows
+
+
+def repeated_claims(seed: int, world: World, is_counted: bool) -> dict[str, bool]:
+    """Whether any of the first k experiments has a false claim."""
+    measured = simulate(np.random.default_rng([seed, 3]), replace(world, seeds=5 * world.seeds))
+    has_claim, results = False, {}
+    for number in range(5):
+        plan = AnalysisPlan(
+            seeds=measured.seeds[world.seeds * number :][: world.seeds],
+            models=measured.models,
+            train_sizes=measured.sizes,
+            size=measured.sizes[-1],
+            pair=("a", "b"),
+            equivalence_margin=1.0,
+            earlier_analyses=tuple("abcde"[:number]) if is_counted else None,
+        )
+        primary = next(comparison for comparison in compare_all(measured, plan) if comparison.is_primary)
+        has_claim = has_claim or primary.conclusion is SIGNIFICANT
+        results[f"{number + 1} experiments"] = has_claim
+    return results
 
 
 if __name__ == "__main__":
