@@ -89,13 +89,13 @@ OTHER_QUESTIONS = {
     "a pretrained model": {"start_kind": "fine-tuned"},
     "architectures with other shapes": {"parameters": 11_003},
     "other test images": {"fingerprint": "f00-ba5"},
-    "recipes of one architecture": {"models": ("vit", "vitb")},
     "synthetic images: the quickstart under other names, or a class that runs the notebooks": {"source": "synthetic"},
 }
 NOT_COUNTED = {
     "two seeds": ({"seeds": (0, 1)}, None, 0.05),
     "a typing error: five steps, in which nothing is learned": ({"steps": 5, "share": 0.2}, None, 0.05),
     "validation scores": ({"scored_on": "validation"}, None, 0.05),
+    "recipes of one architecture": ({"models": ("vit", "vitb")}, 0.05, 0.05),
     "the same runs under other names": ({"weights": "0"}, 0.05, 0.01),
 }
 

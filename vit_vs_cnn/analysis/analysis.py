@@ -233,9 +233,7 @@ def read_analysis(folder: Path) -> tuple[Analysis, list[RunResult], Answers | No
 
 
 def find_plan(folder: Path, results: Sequence[RunResult]) -> AnalysisPlan | None:
-    """The plan of an experiment, with the earlier analyses of its question; None if no plan was recorded.
-
-    If added seeds would be a third analysis, the plan is that of the first one, without them.
+    """The plan of an experiment with earlier analyses of its question, and without added seeds that are exploratory.
 
     Raises:
         InputError: the plan cannot be read.
@@ -253,9 +251,9 @@ def find_plan(folder: Path, results: Sequence[RunResult]) -> AnalysisPlan | None
 
 
 def record_conclusion(folder: Path, analysis: Analysis, results: Sequence[RunResult]) -> bool:
-    """Record in the test-set log that the primary comparison has a conclusion. Returns True if that is new.
+    """Record a conclusion on the primary comparison in the test-set log. Returns True if it is new.
 
-    Analyse again if it is new, before the conclusion is shown: the order in the log decides the error rate.
+    The order in the log decides the error rate. A new conclusion is therefore analysed again before it is shown.
     """
     plan, primary = find_plan(folder, results), analysis.primary
     if plan is None or primary is None or primary.conclusion is Conclusion.NO_CONCLUSION:

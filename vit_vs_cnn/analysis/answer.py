@@ -509,9 +509,8 @@ def _longer_budget(analysis: Analysis) -> str:
 
 def _next_analysis_text(analysis: Analysis) -> str:
     """Error rate of an analysis of other runs of the compared models; empty if that is not limited by this analysis."""
-    primary = analysis.primary
-    caveat = None if primary is None else primary.caveat
-    if primary is None or not analysis.is_counted or (caveat and caveat.kind is not CaveatKind.EARLIER_ANALYSES):
+    primary = analysis.primary if analysis.is_counted else None
+    if primary is None or (primary.caveat and primary.caveat.kind is not CaveatKind.EARLIER_ANALYSES):
         return ""
     return "a second analysis, at 1 %" if primary.error_rate == ERROR_RATE else "exploratory"
 

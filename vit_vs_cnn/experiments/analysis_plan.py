@@ -64,8 +64,8 @@ class AnalysisPlan:
         second_pair: another pair that is compared at ``size`` without adjustment, at 1 %, so that the probability of a
             false claim in either is at most 6 %: linear probes, whose answer comes before that of ``pair``, or the pair
             of models that were added later, in place of a deviation.
-        added_seeds: seeds that were added after the first analysis was possible, one entry for each addition. The first
-            entry is of the second analysis; it is empty if another experiment made that one.
+        added_seeds: seeds that were added after the first analysis was possible, one entry for each addition; an
+            empty first entry if another experiment made the second analysis.
         deviations: other changes that were made later. They are reported, and conclusions follow the first plan.
         missing_weights: models that were left out because their pretrained weights could not be loaded, by model.
         earlier_analyses: experiments with earlier analyses of the primary comparison in the test-set log; None if they
@@ -105,8 +105,8 @@ class AnalysisPlan:
     def earlier_analyses_text(self) -> str:
         """Clause with the experiments of earlier analyses."""
         names = list(dict.fromkeys(self.earlier_analyses or ()))
-        experiments = f"experiment{'s' * (len(names) > 1)} {join_names(names)}"
-        return f"the {experiments} compared these architectures on these test images before"
+        subject = f"the experiment{'s' * (len(names) > 1)} {join_names(names)}"
+        return f"{subject} compared these architectures on these test images before"
 
     @property
     def changed_budget(self) -> Deviation | None:
@@ -120,8 +120,7 @@ class AnalysisPlan:
         if self.is_exploratory:
             texts.append(f"Exploratory: {self.earlier_analyses_text}. There are no conclusions.")
         elif self.earlier_analyses and not self.has_second_analysis:
-            before = f"T{self.earlier_analyses_text[1:]}"
-            texts.append(f"{before}. This second analysis is made at 1 %, with 99 % intervals.")
+            texts.append(f"T{self.earlier_analyses_text[1:]}. This analysis is made at 1 %, with 99 % intervals.")
         for deviation in self.deviations:
             is_budget = deviation == self.changed_budget
             rest = "There are no conclusions." if is_budget else "Conclusions follow the first plan."

@@ -207,20 +207,20 @@ def record_analysis(folder: Path, results: Sequence[RunResult]) -> bool:
     if is_record(folder) or (analysis := _describe_analysis(folder, results)) is None:
         return False
     log = TestSetLog(output_folder(folder), analysis["test_set"])
-    if any(entry.values.get("runs") == analysis["runs"] for entry in log.read()):
-        return False
-    log.append([{**analysis, "time": datetime.now(UTC).isoformat(timespec="seconds")}])
-    return True
+    if is_new := all(entry.values.get("runs") != analysis["runs"] for entry in log.read()):
+        log.append([{**analysis, "time": datetime.now(UTC).isoformat(timespec="seconds")}])
+    return is_new
 
 
 def _describe_analysis(folder: Path, results: Sequence[RunResult]) -> dict[str, Any] | None:
     """Entry of an analysis of two models at one training-set size, without its time; None if it is not counted."""
     names = {r.model: r.architecture.get("name") or r.architecture.get("class_path") for r in results}
     models = {r.model: [names[r.model], r.cost.parameters, str(r.start.start_kind)] for r in results}
-    if len({str(values) for values in models.values()}) < 2 or results[0].data.source == "synthetic":
+    test_images = replace(results[0], data=replace(results[0].data, fold=None)).test_set if results else None
+    is_pair = len({str(values) for values in models.values()}) == 2
+    if not is_pair or test_images in (None, "unknown") or results[0].data.source == "synthetic":
         return None
-    test_images = replace(results[0], data=replace(results[0].data, fold=None)).test_set
-    analysis = {
+    return {
         "kind": ANALYSIS,
         "experiment": Path(os.path.abspath(folder)).name,
         "models": sorted(models.values(), key=str),
@@ -228,7 +228,6 @@ def _describe_analysis(folder: Path, results: Sequence[RunResult]) -> dict[str, 
         "runs": hash_settings({"weights": sorted(result.weights for result in results)}),
         "test_set": test_images,
     }
-    return None if test_images in (None, "unknown") else analysis
 
 
 def output_folder(folder: Path) -> Path:
