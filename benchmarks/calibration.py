@@ -266,7 +266,7 @@ def repeated_claims(seed: int, world: World) -> dict[str, bool]:
         )
         primary = next(comparison for comparison in compare_all(measured, plan) if comparison.is_primary)
         counted, each = counted or primary.conclusion is SIGNIFICANT, each or primary.p_value < ERROR_RATE
-        results |= {f"{number + 1} experiments": counted, f"{number + 1} at 5 % each": each}
+        results |= {f"first {number + 1}": counted, f"first {number + 1}, each at 5 %": each}
     return results
 
 
