@@ -406,7 +406,7 @@ def main() -> None:
     print(f"{environment('numpy', 'scipy')}; {args.simulations} simulations of each row")
     start = time.perf_counter()
     with ProcessPoolExecutor() as pool:
-        for title, rows in tables():
+        for title, rows in (*tables(), repeated_analyses()):
             if not any(word.lower() in title.lower() for word in args.tables):
                 continue
             print(f"\n{title}:\n")
@@ -416,6 +416,37 @@ def main() -> None:
                     print(f"| | {' | '.join(columns)} |\n{'| --- ' * (len(columns) + 1)}|")
                 print(f"| {row[0]} | {' | '.join(columns.values())} |", flush=True)
     print(f"\n{time.perf_counter() - start:.0f} s")
+
+
+def repeated_analyses() -> tuple[str, Sequence[Row]]:
+    """Table of experiments with equal models on the same test images, each with its own runs."""
+    worlds = {"4 sizes, 200 images": World(), "1 size, 10,000 images": World(sizes=1, images=10_000)}
+    rows = [(name, partial(repeated_claims, world=world)) for name, world in worlds.items()]
+    return "Equal models: share of false claims in any primary comparison of several experiments", rows
+
+
+def repeated_claims(seed: int, count: int, world: World) -> list[dict[str, bool]]:
+    """Whether any of the first experiments has a false claim, if their analyses are counted, and at 5 % each."""
+    return [_repeated_claims(seed * count + number, world) for number in range(count)]
+
+
+def _repeated_claims(seed: int, world: World) -> dict[str, bool]:
+    measured = simulate(np.random.default_rng([seed, 3]), replace(world, seeds=5 * world.seeds))
+    counted, each, results = False, False, {}
+    for number in range(5):
+        plan = AnalysisPlan(
+            seeds=measured.seeds[world.seeds * number :][: world.seeds],
+            models=measured.models,
+            train_sizes=measured.sizes,
+            size=measured.sizes[-1],
+            pair=("a", "b"),
+            equivalence_margin=1.0,
+            earlier_analyses=tuple("abcde"[:number]),
+        )
+        primary = next(comparison for comparison in compare_all(measured, plan) if comparison.is_primary)
+        counted, each = counted or primary.conclusion is SIGNIFICANT, each or primary.p_value < ERROR_RATE
+        results |= {f"first {number + 1}": counted, f"first {number + 1}, each at 5 %": each}
+    return results
 
 
 if __name__ == "__main__":

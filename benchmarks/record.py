@@ -129,7 +129,9 @@ def with_entry(result: RunResult, entries: dict[str, str]) -> RunResult:
 def _join_logs(source: Path, target: Path, results: Iterable[RunResult]) -> dict[str, str]:
     """Append entries of the test-set logs in one folder to those in another; new hashes by old ones."""
     entries: dict[str, str] = {}
-    for name in sorted({name for result in results if (name := result.test_set) is not None}):
+    names = {name for result in results if (name := result.test_set) is not None}
+    divisions = {name.partition("fold")[0] for name in names}  # analyses of folds have a log of their own
+    for name in sorted(names | {name for name in divisions if TestSetLog(source, name).path.exists()}):
         entries |= join_logs(TestSetLog(source, name), TestSetLog(target, name))
     return entries
 

@@ -350,7 +350,7 @@ def status(folder: Place | None = None) -> "ExperimentStatus | list[ExperimentSt
 
 @preserve_process_state()
 def report(folder: Place, output: Place | None = None, *, quiet: bool = False) -> "Findings":
-    """Analyze the finished runs of an experiment, and write a page, tables and figures.
+    """Analyze the finished runs of an experiment, and write a page, tables, figures and an entry of the test-set log.
 
     If the report cannot be written, a warning says so, and the answer is returned all the same.
 
@@ -370,10 +370,14 @@ def report(folder: Place, output: Place | None = None, *, quiet: bool = False) -
     """
     experiment_page: list[Path] = []
     with _progress(quiet) as report_progress:
+        from vit_vs_cnn.analysis.analysis import record_conclusion
         from vit_vs_cnn.reporting.experiment_page import write_experiment_page
         from vit_vs_cnn.reporting.findings import read_findings
 
-        findings = read_findings(_existing_path(folder))
+        source = _existing_path(folder)
+        findings = read_findings(source)
+        if record_conclusion(source, findings.analysis, findings.results):
+            findings = read_findings(source)
         report_progress("writing the report")
         try:
             experiment_page = write_experiment_page(findings, None if output is None else Path(output))

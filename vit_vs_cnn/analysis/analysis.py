@@ -25,10 +25,10 @@ from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments.analysis_plan import AnalysisPlan, read_plan
 from vit_vs_cnn.runs.experiment_folder import read_finished_results
 from vit_vs_cnn.runs.record import Answers, load_predictions, read_result_table
-from vit_vs_cnn.runs.result import RunResult, group_results
-from vit_vs_cnn.runs.test_set_log import summarize_log
+from vit_vs_cnn.runs.result import RunResult, group_results, longest_results
+from vit_vs_cnn.runs.test_set_log import find_earlier_analyses, record_analysis, summarize_log
 from vit_vs_cnn.statistics.caveats import Caveat, CaveatKind, CaveatSeverity
-from vit_vs_cnn.statistics.pair_comparison import PairComparison
+from vit_vs_cnn.statistics.pair_comparison import Conclusion, PairComparison
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,7 @@ class Analysis:
         interactions: changes of the difference of two models with the budget.
         equal_cost: differences of two models at equal training FLOPs, where these differ.
         missing_forecasts: reason why a model with enough sizes has no forecast, by its key.
+        is_counted: whether the test-set log counts the analyses of its primary comparison.
     """
 
     data_source: str | None
@@ -67,6 +68,7 @@ class Analysis:
     missing_forecasts: Mapping[str, str]
     caveats: tuple[Caveat, ...]
     recommendation: Recommendation
+    is_counted: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, to be written as JSON."""
@@ -187,6 +189,7 @@ def analyze(
             )
         ),
         recommendation=recommend(models, points, comparisons, equal_cost, chance=chance, test_images=test_images),
+        is_counted=plan is not None and plan.earlier_analyses is not None,
     )
 
 
@@ -214,7 +217,7 @@ def read_analysis(folder: Path) -> tuple[Analysis, list[RunResult], Answers | No
         InputError: the folder has no experiment, or none of its runs is finished.
     """
     results = sorted(read_finished_results(folder).values(), key=_sort_key)
-    plan, log = read_plan(folder), summarize_log(folder, results[0].test_set)
+    plan, log = find_plan(folder, results), summarize_log(folder, results[0].test_set)
     caveats = {model: log.find_caveat(model) for model in dict.fromkeys(result.model for result in results)}
     log_caveats = {model: caveat for model, caveat in caveats.items() if caveat is not None}
     answers = None
@@ -227,6 +230,49 @@ def read_analysis(folder: Path) -> tuple[Analysis, list[RunResult], Answers | No
         text = "Some predictions cannot be read, so intervals are wider."
         analysis = analysis.with_caveat(Caveat(CaveatKind.PREDICTIONS_UNREADABLE, text, CaveatSeverity.WEAKENS))
     return analysis, results, answers
+
+
+def find_plan(folder: Path, results: Sequence[RunResult]) -> AnalysisPlan | None:
+    """The plan of an experiment with earlier analyses of its question, and without added seeds that are exploratory.
+
+    Raises:
+        InputError: the plan cannot be read.
+    """
+
+    def with_earlier(plan: AnalysisPlan) -> AnalysisPlan:
+        earlier = find_earlier_analyses(folder, _primary_results(results, plan))
+        return dataclasses.replace(plan, earlier_analyses=earlier)
+
+    if (plan := read_plan(folder)) is None:
+        return None
+    if (counted := with_earlier(plan)).is_exploratory and plan.has_second_analysis:
+        return with_earlier(dataclasses.replace(plan, added_seeds=((), *plan.added_seeds)))
+    return counted
+
+
+def record_conclusion(folder: Path, analysis: Analysis, results: Sequence[RunResult]) -> bool:
+    """Record a conclusion on the primary comparison in the test-set log. Returns True if it is new.
+
+    The order in the log decides the error rate. A new conclusion is therefore analysed again before it is shown.
+    """
+    plan, primary = find_plan(folder, results), analysis.primary
+    if plan is None or primary is None or primary.conclusion is Conclusion.NO_CONCLUSION:
+        return False
+    try:
+        return record_analysis(folder, _primary_results(results, plan))
+    except OSError as error:
+        warnings.warn(f"the test-set log does not record this analysis: {error}", stacklevel=3)
+    return False
+
+
+def _primary_results(results: Sequence[RunResult], plan: AnalysisPlan) -> list[RunResult]:
+    """Results of the primary comparison with the seeds that the plan analyses."""
+    if plan.pair is None or plan.size is None:
+        return []
+    groups = group_results(longest_results(results))
+    first, second = ({r.seed: r for r in groups.get((model, plan.size), ())} for model in plan.pair)
+    seeds, _ = plan.find_analysis(first.keys() & second.keys(), is_primary=True, caveat=None)
+    return [runs[seed] for runs in (first, second) for seed in seeds]
 
 
 def read_table_analysis(path: Path) -> Analysis:

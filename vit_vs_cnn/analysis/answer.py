@@ -21,6 +21,7 @@ from vit_vs_cnn.statistics.pair_comparison import (
     Conclusion,
     PairComparison,
 )
+from vit_vs_cnn.statistics.significance import ERROR_RATE
 
 #: Names of data sets in sentences, by ``data.source``.
 _DATA_NAMES = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "synthetic": "synthetic images", None: "unknown images"}
@@ -396,7 +397,8 @@ def _at_equal_compute_text(analysis: Analysis, comparison: PairComparison) -> st
 
 def _missing_evidence_text(analysis: Analysis) -> str:
     if _needs_training(analysis):
-        return f"Train longer first, as more seeds would describe hardly trained models. {_few_epochs_text(analysis)}"
+        text = f"Train longer first, as more seeds would describe hardly trained models. {_few_epochs_text(analysis)}"
+        return text + (f" That is {later}." if (later := _next_analysis_text(analysis)) else "")
     advice = analysis.recommendation
     comparison = advice.comparison
     assert comparison is not None
@@ -507,7 +509,16 @@ def _longer_budget(analysis: Analysis) -> str:
     amounts[-1] *= _LONGER_BUDGET_FACTOR if len(amounts) > 1 else 2
     texts = [f"{amount:.10g}" for amount in amounts]
     value = texts[0] if len(texts) == 1 else f"'[{', '.join(texts)}]'"
-    return f" (--name longer-{texts[-1]} --protocol.budget.{unit} {value})"
+    later = _next_analysis_text(analysis)
+    return f" (--name longer-{texts[-1]} --protocol.budget.{unit} {value}{f'; {later}' if later else ''})"
+
+
+def _next_analysis_text(analysis: Analysis) -> str:
+    """Error rate of an analysis of other runs of the compared models; empty if that is not limited by this analysis."""
+    primary = analysis.primary if analysis.is_counted else None
+    if primary is None or (primary.caveat and primary.caveat.kind is not CaveatKind.EARLIER_ANALYSES):
+        return ""
+    return "a second analysis, at 1 %" if primary.error_rate == ERROR_RATE else "exploratory"
 
 
 def describe_comparison(comparison: PairComparison, names: Mapping[str, str] | None = None) -> str:

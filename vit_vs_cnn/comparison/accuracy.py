@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vit_vs_cnn.analysis.analysis import read_analysis
+from vit_vs_cnn.analysis.analysis import find_plan, read_analysis
 from vit_vs_cnn.analysis.caveats import shared_caveat
 from vit_vs_cnn.analysis.measurements import nothing_learned
 from vit_vs_cnn.comparison.entries import (
@@ -125,10 +125,10 @@ def find_experiment_comparisons(entries: Sequence[ComparisonEntry]) -> Experimen
         return ExperimentComparisons()
     try:
         with warnings.catch_warnings(action="ignore"):  # missing predictions are reported by the page of the experiment
-            analysis, *_ = read_analysis(folder)
+            analysis, results, _ = read_analysis(folder)
     except InputError:  # an experiment with contradictory results: its networks can still be compared
         return ExperimentComparisons(plan, size, models=models)
-    return ExperimentComparisons(plan, size, analysis.comparisons, models)
+    return ExperimentComparisons(find_plan(folder, results), size, analysis.comparisons, models)
 
 
 def _train_size(trained: TrainedNetwork) -> int | None:

@@ -64,9 +64,12 @@ class AnalysisPlan:
         second_pair: another pair that is compared at ``size`` without adjustment, at 1 %, so that the probability of a
             false claim in either is at most 6 %: linear probes, whose answer comes before that of ``pair``, or the pair
             of models that were added later, in place of a deviation.
-        added_seeds: seeds that were added after the first analysis was possible, one entry for each addition.
+        added_seeds: seeds that were added after the first analysis was possible, one entry for each addition; an
+            empty first entry if another experiment made the second analysis.
         deviations: other changes that were made later. They are reported, and conclusions follow the first plan.
         missing_weights: models that were left out because their pretrained weights could not be loaded, by model.
+        earlier_analyses: experiments with earlier analyses of the primary comparison in the test-set log; None if they
+            are not counted, and in the file of the plan.
     """
 
     seeds: tuple[int, ...]
@@ -81,11 +84,29 @@ class AnalysisPlan:
     added_seeds: tuple[tuple[int, ...], ...] = ()
     deviations: tuple[Deviation, ...] = ()
     missing_weights: tuple[tuple[str, str], ...] = ()
+    earlier_analyses: tuple[str, ...] | None = None
 
     @property
     def analysed_seeds(self) -> tuple[int, ...]:
         """Seeds that conclusions are drawn from: those of the first analysis, and those that were added once."""
         return (*self.seeds, *itertools.chain(*self.added_seeds[: len(INTERIM_ERROR_RATES) - 1]))
+
+    @property
+    def has_second_analysis(self) -> bool:
+        """True if conclusions are drawn from added seeds, too."""
+        return len(self.analysed_seeds) > len(self.seeds)
+
+    @property
+    def is_exploratory(self) -> bool:
+        """True if all analyses of its question that allow conclusions were made before."""
+        return len(self.earlier_analyses or ()) >= len(INTERIM_ERROR_RATES)
+
+    @property
+    def earlier_analyses_text(self) -> str:
+        """Clause with the experiments of earlier analyses."""
+        names = list(dict.fromkeys(self.earlier_analyses or ()))
+        subject = f"the experiment{'s' * (len(names) > 1)} {join_names(names)}"
+        return f"{subject} compared these architectures on these test images before"
 
     @property
     def changed_budget(self) -> Deviation | None:
@@ -94,13 +115,17 @@ class AnalysisPlan:
 
     @property
     def deviation_texts(self) -> list[str]:
-        """One sentence for each deviation, and one for seeds that were added."""
+        """One sentence for each deviation, for earlier analyses, and for seeds that were added."""
         texts = []
+        if self.is_exploratory:
+            texts.append(f"Exploratory: {self.earlier_analyses_text}. There are no conclusions.")
+        elif self.earlier_analyses and not self.has_second_analysis:
+            texts.append(f"T{self.earlier_analyses_text[1:]}. This analysis is made at 1 %, with 99 % intervals.")
         for deviation in self.deviations:
             is_budget = deviation == self.changed_budget
             rest = "There are no conclusions." if is_budget else "Conclusions follow the first plan."
             texts.append(f"Exploratory: {deviation.text}. {rest}")
-        if self.added_seeds:
+        if self.has_second_analysis:
             texts.append(
                 f"{_seeds_were(len(self.added_seeds[0]))} added after the first analysis. The second analysis is made "
                 "at 1 %, with 99 % intervals. The probability of a false claim in either is at most 6 %."
@@ -137,8 +162,10 @@ class AnalysisPlan:
         """
         if self.changed_budget is not None:
             caveat = Caveat(CaveatKind.UNPLANNED_BUDGET, self.changed_budget.text)
-        chosen, error_rate = self.seeds, INTERIM_ERROR_RATES[0]
-        if self.added_seeds and {*self.analysed_seeds} <= {*seeds}:
+        elif self.is_exploratory and caveat is None:
+            caveat = Caveat(CaveatKind.EARLIER_ANALYSES, self.earlier_analyses_text)
+        chosen, error_rate = self.seeds, INTERIM_ERROR_RATES[1 if self.earlier_analyses else 0]
+        if self.has_second_analysis and {*self.analysed_seeds} <= {*seeds}:
             chosen, error_rate = self.analysed_seeds, INTERIM_ERROR_RATES[1]
         finished = tuple(seed for seed in chosen if seed in seeds)
         if not finished:

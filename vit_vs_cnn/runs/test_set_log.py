@@ -1,11 +1,11 @@
-"""The log of a test set: one line for each evaluation on it, chained by hashes."""
+"""The log of a test set: one line for each evaluation and each analysis with a conclusion, chained by hashes."""
 
 import hashlib
 import json
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,8 +24,10 @@ from vit_vs_cnn.statistics.caveats import Caveat, CaveatKind
 
 #: Folder of the logs, next to the experiments: experiments with the same test images share a log.
 TEST_SET_LOG_FOLDER = "test-sets"
-#: Kind of the entry of an evaluation. Entries of other kinds are kept and not counted.
-EVALUATION = "evaluation"
+#: Kinds of entries: an evaluation, and an analysis that gave a conclusion. Entries of other kinds are ignored.
+EVALUATION, ANALYSIS = "evaluation", "analysis"
+#: Analyses with training-set sizes of a smaller ratio have the same question.
+MIN_RATIO_OF_OTHER_SIZES = 2
 
 
 class LogEntry(NamedTuple):
@@ -177,6 +179,55 @@ def summarize_log(folder: Path, test_set: str | None) -> LogSummary:
     is_intact = all(entry.is_chained for entry in entries) and recorded <= hashes
     problem = "the log of this test set is missing or was changed, so the number of evaluations is unknown"
     return LogSummary(entries, experiments, len(names), None if is_intact else problem)
+
+
+def find_earlier_analyses(folder: Path, results: Sequence[RunResult]) -> tuple[str, ...] | None:
+    """Experiments with earlier analyses of the question of these results; None if the analysis is not counted.
+
+    A question is two architectures, a training-set size and the test images, of all folds together. An analysis of the
+    same runs is the same analysis. Not counted are synthetic images, validation scores, pairs of one architecture, and
+    records without an entry.
+    """
+    if (analysis := _describe_analysis(folder, results)) is None:
+        return None
+    log, size = TestSetLog(output_folder(folder), analysis["test_set"]), analysis["train_size"]
+    earlier: dict[str, str] = {}
+    for values in (entry.values for entry in log.read()):
+        if values.get("runs") == analysis["runs"]:
+            return tuple(earlier.values())
+        other = values.get("train_size")
+        is_same_size = isinstance(other, int) and max(size, other) < MIN_RATIO_OF_OTHER_SIZES * min(size, other)
+        if values.get("models") == analysis["models"] and is_same_size:
+            earlier.setdefault(str(values.get("runs")), str(values.get("experiment")))
+    return None if is_record(folder) else tuple(earlier.values())
+
+
+def record_analysis(folder: Path, results: Sequence[RunResult]) -> bool:
+    """Append an analysis with a conclusion to the log, and return True, if it is counted and new."""
+    if is_record(folder) or (analysis := _describe_analysis(folder, results)) is None:
+        return False
+    log = TestSetLog(output_folder(folder), analysis["test_set"])
+    if is_new := all(entry.values.get("runs") != analysis["runs"] for entry in log.read()):
+        log.append([{**analysis, "time": datetime.now(UTC).isoformat(timespec="seconds")}])
+    return is_new
+
+
+def _describe_analysis(folder: Path, results: Sequence[RunResult]) -> dict[str, Any] | None:
+    """Entry of an analysis of two models at one training-set size, without its time; None if it is not counted."""
+    names = {r.model: r.architecture.get("name") or r.architecture.get("class_path") for r in results}
+    models = {r.model: [names[r.model], r.cost.parameters, str(r.start.start_kind)] for r in results}
+    test_images = replace(results[0], data=replace(results[0].data, fold=None)).test_set if results else None
+    is_pair = len({str(values) for values in models.values()}) == 2
+    if not is_pair or test_images in (None, "unknown") or results[0].data.source == "synthetic":
+        return None
+    return {
+        "kind": ANALYSIS,
+        "experiment": Path(os.path.abspath(folder)).name,
+        "models": sorted(models.values(), key=str),
+        "train_size": results[0].train_size,
+        "runs": hash_settings({"weights": sorted(result.weights for result in results)}),
+        "test_set": test_images,
+    }
 
 
 def output_folder(folder: Path) -> Path:

@@ -24,6 +24,7 @@ class CaveatKind(StrEnum):
     UNPLANNED_BUDGET = "budget differs from the plan"
     PLAN_CHANGED = "analysis plan changed"
     TEST_SET_LOG = "test-set log"
+    EARLIER_ANALYSES = "earlier analyses of the same question"
     VALIDATION_SCORES = "scored on validation images"
     TRAINED_ON_TEST_IMAGES = "test images were trained on"
     START_TRAINED_ON_TEST_IMAGES = "start weights were trained on test images"
