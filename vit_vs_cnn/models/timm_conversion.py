@@ -229,7 +229,7 @@ def convert_to_timm(model: Any) -> "timm.models.vision_transformer.VisionTransfo
         norm_layer=partial(nn.LayerNorm, eps=NORM_EPS),
     )
     timm_model.to(model.head.weight).load_state_dict(_weights_to_timm(model))
-    cast(Any, timm_model).pretrained_cfg = model.pretrained_cfg
+    cast(Any, timm_model).pretrained_cfg = model.pretrained_cfg | {"first_conv": "patch_embed.proj"}
     return timm_model.train(model.training)
 
 
