@@ -406,7 +406,9 @@ def pillow_heif(monkeypatch):
     list_formats.cache_clear()
 
 
-def test_heic_files_are_read_once_pillow_heif_is_installed(root, options, request):
+def test_heic_files_are_read_once_pillow_heif_is_installed(root, options, request, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pillow_heif", None)
+    list_formats.cache_clear()
     classes(root)
     content = (root / "ant" / "2.png").read_bytes()
     (root / "ant" / "2.heic").write_bytes(b"\0\0\0\x18ftypheic\0\0\0\0" + content)
