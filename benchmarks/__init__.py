@@ -3,9 +3,12 @@
 import argparse
 import os
 import platform
-from collections.abc import Iterable, Sequence
+import sys
+from collections.abc import Callable, Iterable, Sequence
 from importlib import metadata
 from statistics import fmean
+
+from vit_vs_cnn.errors import InputError
 
 
 def command_line(about: str | None) -> argparse.ArgumentParser:
@@ -16,6 +19,25 @@ def command_line(about: str | None) -> argparse.ArgumentParser:
 def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     lines = [columns, ["---"] * len(columns), *rows]
     return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
+
+
+def run_model_table(
+    about: str | None, table_of: Callable[[Sequence[str]], str], *, numbers: Sequence[int] = ()
+) -> None:
+    """Command that prints a table of models, each given as RECORD:MODEL.
+
+    Arguments:
+        numbers: allowed numbers of models; empty for every even one.
+    """
+    parser = command_line(about)
+    parser.add_argument("models", metavar="RECORD:MODEL", nargs="+")
+    models = parser.parse_args().models
+    if len(models) not in numbers if numbers else len(models) % 2:
+        parser.error(f"give {' or '.join(map(str, numbers)) or 'an even number of'} models")
+    try:
+        print(table_of(models))
+    except InputError as error:
+        sys.exit(f"error: {error}")
 
 
 def range_text(values: Sequence[float], digits: int = 2, unit: str = "") -> str:

@@ -16,7 +16,6 @@ test images, except for a comparison.json. The p-values are adjusted for the row
 import fnmatch
 import json
 import math
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,7 +23,7 @@ from statistics import fmean
 
 import numpy as np
 
-from benchmarks import command_line, markdown_table
+from benchmarks import markdown_table, run_model_table
 from vit_vs_cnn.analysis.budgets import BudgetResults
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.runs.record import PREDICTIONS, TABLE, load_predictions, read_result_table
@@ -118,17 +117,5 @@ def table_of(arguments: Sequence[str]) -> str:
     )
 
 
-def main() -> None:
-    parser = command_line(__doc__)
-    parser.add_argument("models", metavar="RECORD:MODEL", nargs="+")
-    models = parser.parse_args().models
-    if len(models) not in (2, 4):
-        parser.error("give two or four models")
-    try:
-        print(table_of(models))
-    except InputError as error:
-        sys.exit(f"error: {error}")
-
-
 if __name__ == "__main__":
-    main()
+    run_model_table(__doc__, table_of, numbers=(2, 4))

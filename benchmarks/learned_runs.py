@@ -7,11 +7,10 @@ training-set size and one budget. A run learned the task if its accuracy is at l
 the comparisons of the command by Holm's method.
 """
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks import command_line, markdown_table
+from benchmarks import markdown_table, run_model_table
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.runs.record import TABLE, read_result_table
 from vit_vs_cnn.statistics.significance import fisher_exact, holm
@@ -43,17 +42,5 @@ def table_of(arguments: Sequence[str]) -> str:
     return markdown_table(["first", "second", "p", "adjusted p"], rows)
 
 
-def main() -> None:
-    parser = command_line(__doc__)
-    parser.add_argument("models", metavar="RECORD:MODEL", nargs="+")
-    models = parser.parse_args().models
-    if len(models) % 2:
-        parser.error("give an even number of models")
-    try:
-        print(table_of(models))
-    except InputError as error:
-        sys.exit(f"error: {error}")
-
-
 if __name__ == "__main__":
-    main()
+    run_model_table(__doc__, table_of)

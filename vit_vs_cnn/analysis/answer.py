@@ -232,7 +232,7 @@ def _image_sizes(shown: Sequence[ModelSummary]) -> list[str]:
 def _variants(shown: Sequence[ModelSummary]) -> list[str]:
     """Variants that runs chose on their validation images."""
     return [
-        f"Each run of the {model.display_name} is the variant with the best validation accuracy: {model.variants}."
+        f"Runs of the {model.display_name} kept the variant with the best validation accuracy: {model.variants}."
         for model in shown
         if model.variants
     ]

@@ -286,8 +286,8 @@ class Finetuning:
             images choose its penalty. Augmentation, budget and optimizer are not used.
         last: Train the head and this number of layers before it (blocks, or as the network groups them); null for all.
             Batch norms of the other layers keep their mean and variance.
-        epochs: Epochs of a model that starts from weights, in place of protocol.budget; at least 30 steps are made.
-            null for the budget.
+        epochs: Epochs of a model that starts from trained weights, in place of protocol.budget. At least 30 optimizer
+            steps are made. null for protocol.budget.
     """
 
     head: bool = False
@@ -394,9 +394,9 @@ class ModelConfig:
         by_size: Settings that differ at a training size: {500: {optimizer: {lr: 0.02}}, all: {...}}.
         by_budget: Settings that differ with one of several budgets: {1600: {optimizer: {lr: 0.01}}}. They take
             precedence over by_size.
-        variants: Settings that every run tries in turn, as [{finetune: head}, {optimizer: {lr: 0.001}}]. The run is
-            that of the variant with the best validation accuracy, the first of equally good ones. Its cost includes all
-            of them.
+        variants: Settings that every run tries in turn, as [{finetune: head}, {optimizer: {lr: 0.001}}]. It keeps the
+            variant with the best validation accuracy, the first of equally good ones. The cost of the run includes all
+            variants.
     """
 
     name: str | None = None

@@ -61,9 +61,9 @@ class AnalysisPlan:
         equivalence_margin: models that differ by less, in percentage points, are equivalent.
         budget: the longest one, by which models are compared; empty where older versions did not record it.
         pairs: pairs of models that are compared; None for all.
-        second_pair: another pair that is compared at ``size`` without adjustment, at 1 %, so that the probability of a
-            false claim in either is at most 6 %: linear probes, whose answer comes before that of ``pair``, or the pair
-            of models that were added later, in place of a deviation.
+        second_pair: another pair that is compared at ``size``, at 1 % and not adjusted for multiple comparisons. With
+            ``pair`` at 5 %, the probability of a false claim in either is at most 6 %. It consists of linear probes,
+            which are compared before ``pair`` is trained, or of models that were added later.
         added_seeds: seeds that were added after the first analysis was possible, one entry for each addition; an
             empty first entry if another experiment made the second analysis.
         deviations: other changes that were made later. They are reported, and conclusions follow the first plan.

@@ -314,10 +314,10 @@ def _plans_allowing(least: GridPlan, costs: GridTimeModel, fixed: Collection[str
 
 
 def _model_sets(experiment: Experiment) -> list[Experiment]:
-    """The experiment with fewer and fewer models, as far as minutes allow: networks from scratch are left out first.
+    """Versions of the experiment, of which the first one that fits into the minutes is executed.
 
-    With a pair of linear probes: all and fine-tuned networks, pretrained and fine-tuned ones, all, pretrained ones.
-    Otherwise the experiment alone.
+    With a pair of linear probes: (1) all models, and the probes fine-tuned too; (2) the same without models from
+    scratch; (3) all models, without fine-tuning; (4) the probes alone. Otherwise the experiment as it is.
     """
     pretrained = {name: model for name, model in experiment.models.items() if model.weights is not None}
     others, pairs = experiment.models.keys() - pretrained.keys(), experiment.protocol.pairs

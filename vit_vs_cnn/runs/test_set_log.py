@@ -182,11 +182,11 @@ def summarize_log(folder: Path, test_set: str | None) -> LogSummary:
 
 
 def find_earlier_analyses(folder: Path, results: Sequence[RunResult]) -> tuple[str, ...] | None:
-    """Experiments with earlier analyses of the question of these results; None if the analysis is not counted.
+    """Experiments that analysed the same question before these results; None if this analysis is not counted.
 
     A question is two architectures, a training-set size and the test images, of all folds together. An analysis of the
-    same runs is the same analysis. Not counted are synthetic images, validation scores, pairs of one architecture, and
-    records without an entry.
+    same runs is no further analysis. Not counted are synthetic images, validation scores, pairs of one architecture,
+    and records without an entry.
     """
     if (analysis := _describe_analysis(folder, results)) is None:
         return None
