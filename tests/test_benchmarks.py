@@ -6,9 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from benchmarks import cues, maps, reruns
 from benchmarks.__main__ import table
+from benchmarks.separated_blocks import BlockResNet, PointwiseResNet
 from benchmarks.timing import Row
 from tests.results import changed, make_result
 from vit_vs_cnn.data.synthetic.source import render_objects
@@ -85,3 +87,25 @@ def test_scores_over_seeds_are_means_with_range_and_stars(tmp_path):
         maps.over_seeds(table)
     with pytest.raises(InputError, match="cannot be read"):
         maps.over_seeds(tmp_path / "none.csv")
+
+
+def test_block_networks_see_the_neighbours_that_their_names_say():
+    """The gradient at the first block of what a network computes from the second block alone."""
+    images = torch.randn(2, 3, 8, 12, dtype=torch.float64)
+    torch.manual_seed(7)
+    network = BlockResNet(5, (8, 12), is_permuted=True)
+    torch.manual_seed(7)
+    assert network.order.tolist() == BlockResNet(5, (8, 12), is_permuted=True).order.tolist() != [*range(6)]
+    swapped = torch.cat([images[..., 4:], images[..., :4]], dim=-1)
+    for network in (BlockResNet(5, (8, 12), blocks="isolated"), PointwiseResNet(5, (8, 12), width=4)):
+        isolated = network.double().eval()
+        torch.testing.assert_close(isolated(images), isolated(swapped))
+    separated = BlockResNet(5, (8, 12), blocks="separated").double().eval()
+    assert not torch.allclose(separated(images), separated(swapped))
+    seen = []
+    separated.network.stem[0].register_forward_hook(lambda _, inputs, output: seen.append((inputs[0], output)))
+    separated(images.requires_grad_())
+    ((inputs, outputs),) = seen
+    assert inputs.shape[2:] == (12, 18)
+    (gradient,) = torch.autograd.grad(outputs[..., :6, 6:12].sum(), images)
+    assert gradient[..., :4, 4:8].abs().min() > 0 and gradient.abs().sum() == gradient[..., :4, 4:8].abs().sum()

@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.console import Console
 
+#: Of long work that a log shows without a progress bar.
+SECONDS_BETWEEN_LINES = 5.0
+
 
 def open_console(*, quiet: bool = False) -> "Console":
     """A console for progress and messages. Brackets and colons in messages and paths are printed as they are."""

@@ -24,7 +24,7 @@ from jaxtyping import UInt8
 from rich.progress import track
 
 from vit_vs_cnn.bounds import as_rows_and_cols
-from vit_vs_cnn.console import format_count, open_console
+from vit_vs_cnn.console import SECONDS_BETWEEN_LINES, format_count, open_console
 from vit_vs_cnn.data.decoding import UnreadableImage, decode_image, find_gray_bits, list_formats
 from vit_vs_cnn.data.images import LabelledImages, concatenate, fingerprint_with_groups, hash_pixels
 from vit_vs_cnn.data.listing import (
@@ -251,9 +251,17 @@ def write_listing(stem: Path, listing: ImageListing, pixels: Pixels) -> None:
 
 
 def track_writing(pixels: Pixels, items: Iterable[Item], task: str) -> Iterator[Item]:
-    """Items, one for each image of a file, with a progress bar on a terminal."""
+    """Items, one for each image of a file. A terminal shows a progress bar, a log a line every few seconds."""
     console = open_console()
-    return iter(track(items, task, len(pixels), console=console, transient=True, disable=not console.is_terminal))
+    if console.is_terminal:
+        yield from track(items, task, len(pixels), console=console, transient=True)
+        return
+    printed = time.monotonic()
+    for count, item in enumerate(items):
+        if time.monotonic() - printed > SECONDS_BETWEEN_LINES:
+            console.print(f"{task}: {count:,} of {len(pixels):,} ...", soft_wrap=True)
+            printed = time.monotonic()
+        yield item
 
 
 def _read_pair(stem: Path) -> tuple[ImageListing, Pixels]:

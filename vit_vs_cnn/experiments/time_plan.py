@@ -212,8 +212,10 @@ def _needed_minutes(grids: Sequence[GridPlan]) -> str:
     """Option with the minutes for the smallest plan, and for a conclusion if that takes longer."""
     least = min(grids, key=lambda grid: grid.seconds)
     conclusive = min((grid for grid in grids if grid.allows_conclusion), key=lambda grid: grid.seconds, default=least)
-    text = f", or {_minutes_option(conclusive)} for a conclusion ({MIN_SEEDS_FOR_CONCLUSION} seeds)"
-    return _minutes_option(least) + ("" if conclusive is least else text)
+    smallest, enough = _minutes_option(least), _minutes_option(conclusive)
+    return (
+        enough if enough == smallest else f"{smallest}, or {enough} for a conclusion ({MIN_SEEDS_FOR_CONCLUSION} seeds)"
+    )
 
 
 def best_grid(grids: Sequence[GridPlan], minutes: float) -> GridPlan | None:

@@ -18,6 +18,7 @@ from rich.console import Console
 from torch import Tensor, nn
 
 from vit_vs_cnn.config.identity import hash_settings
+from vit_vs_cnn.console import SECONDS_BETWEEN_LINES
 from vit_vs_cnn.data.augmentation.augmenter import Augmentation, Augmenter
 from vit_vs_cnn.data.batches import channel_statistics
 from vit_vs_cnn.data.images import LabelledImages
@@ -42,7 +43,6 @@ FEATURE_FOLDER = "features"
 #: Images that a network processes at a time on a GPU and on a CPU, and images in one file.
 BATCH_SIZE, CPU_BATCH_SIZE, IMAGES_PER_FILE = 128, 8, 1024
 MAX_PARALLEL_BATCHES = 16
-SECONDS_BETWEEN_LINES = 5.0
 
 
 def fit_head(prepared: PreparedRun, console: Console) -> FittedNetwork:
