@@ -25,6 +25,7 @@ from scipy import special
 from benchmarks import command_line, environment
 from vit_vs_cnn.analysis.comparisons import compare_all
 from vit_vs_cnn.analysis.measurements import FAILURE_GAP, Measurements, failed_to_learn, far_below_others
+from vit_vs_cnn.console import format_count
 from vit_vs_cnn.experiments.analysis_plan import AnalysisPlan
 from vit_vs_cnn.statistics.intervals import wilson_interval
 from vit_vs_cnn.statistics.mean_distribution import (
@@ -316,6 +317,8 @@ def tables() -> Iterator[tuple[str, Sequence[Row]]]:
         "rotating folds of 60 images": replace(base, folds=True, images=60),
         "rotating folds of 200 images, 5 seeds": replace(base, folds=True, seeds=5),
         "rotating folds of 200 images, noise 4.5": replace(base, folds=True, noise=0.045),
+        "rotating folds of 200 images, 1 size": replace(base, folds=True, sizes=1),
+        "rotating folds of 200 images, 1 size, noise 4.5": replace(base, folds=True, sizes=1, noise=0.045),
     }
     title = "Equal models: share of experiments with a false primary claim, and coverage of its 95 % interval"
     yield title, [(name, partial(primary_claims, world=world)) for name, world in worlds.items()]
@@ -376,6 +379,36 @@ def tables() -> Iterator[tuple[str, Sequence[Row]]]:
             }.items()
         ],
     )
+
+    folds = {
+        f"{images} images, {format_count(size_count, 'size')}, {text}": replace(
+            base, folds=True, images=images, sizes=size_count, **changes
+        )
+        for images, gap in ((60, 0.1), (200, 0.04))
+        for size_count in (1, 4)
+        for text, changes in {
+            "equal models": {},
+            "equal models, noise 4.5": {"noise": 0.045},
+            f"{100 * gap:.0f} points": {"gap": gap},
+        }.items()
+    }
+    title = "Rotating folds, 3 seeds: significant results, also if the noise of test images counts as known"
+    yield title, [(name, partial(known_image_noise, world=world)) for name, world in folds.items()]
+
+
+def known_image_noise(seed: int, world: World, count: int) -> list[dict[str, bool]]:
+    """Significance if the noise of test images has its own normal part, and the seeds have what exceeds it."""
+    correct, _ = simulate_arrays(np.random.default_rng([seed, 1]), world, count)
+    first, second = np.moveaxis(correct[:, :2].astype(float), 1, 0)
+    factor, results = 1 / world.seeds + world.images / _sizes(world)[-1], []
+    for primary, difference in zip(primaries(seed, world, count), first - second, strict=True):
+        variance = pool_seed_variance(dict(enumerate(difference.mean(-1))), world.sizes - 1)
+        noise = difference[-1].var(-1).mean() / world.images
+        of_seeds = (factor * max(0.0, variance.variance - noise)) ** 0.5
+        parts = ((of_seeds, variance.degrees_of_freedom),)
+        known = MeanDistribution(primary.distribution.mean, parts, (noise / world.seeds) ** 0.5)
+        results.append({"as the package": primary.is_significant, "noise known": known.p_value < ERROR_RATE})
+    return results
 
 
 def _all_claims(seed: int, world: World, count: int) -> list[dict[str, bool]]:

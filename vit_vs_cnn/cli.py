@@ -7,6 +7,7 @@ import io
 import json
 import os
 import platform
+import re
 import sys
 import threading
 import traceback
@@ -94,8 +95,10 @@ def read_words(words: list[str]) -> tuple[Callable[[], Any], Callable[[Any], Non
         return describe_versions, print
     if name == "run":
         return partial(execute_run, rest), print
-    from vit_vs_cnn.commands import COMMANDS, usage
+    from vit_vs_cnn.commands import COMMANDS, completion_script, usage
 
+    if name == "--completion":
+        return partial(completion_script, " ".join(rest)), print
     if name in ("-h", "--help"):
         return usage, print
     if name not in COMMANDS:
@@ -196,8 +199,20 @@ def print_json(result: Any) -> None:
 
 
 def print_yaml(experiment: Any) -> None:
-    """Print the settings of an experiment as YAML."""
-    print(yaml.safe_dump(experiment.to_dict(), sort_keys=False), end="")
+    """Print the settings of an experiment as YAML, with the description of each where it first occurs."""
+    from vit_vs_cnn.config.experiment import dotted_settings
+
+    comments = {name: setting.help.partition(". ")[0].rstrip(".:") for name, setting in dotted_settings().items()}
+    places: list[str] = []
+    for line in yaml.safe_dump(experiment.to_dict(), sort_keys=False, width=sys.maxsize).splitlines():
+        if setting := re.match(r"( *)([\w-]+):", line):
+            indent, name = setting.groups()
+            places = [*places[: len(indent) // 2], name]
+            if places[0] == "models" and len(places) > 1:
+                places[1] = "NAME"
+            if comment := comments.pop(".".join(places), ""):
+                print(f"{indent}# {comment}")
+        print(line)
 
 
 def print_result_table(path: Path, output: str | None, *, in_json: bool) -> None:

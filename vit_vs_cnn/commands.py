@@ -132,7 +132,7 @@ class Command:
             group.add_argument(f"--{name}", metavar="VALUE", help=_escape(dotted_settings()[name].help))
         return parser.format_help().rstrip()
 
-    def _parser(self) -> _Parser:
+    def _parser(self, **options: Any) -> _Parser:
         parser = _Parser(
             prog=f"vit-vs-cnn {self.name}",
             usage=self.usage,
@@ -141,6 +141,7 @@ class Command:
             formatter_class=partial(argparse.RawDescriptionHelpFormatter, width=100, max_help_position=32),
             argument_default=argparse.SUPPRESS,
             allow_abbrev=False,
+            **options,
         )
         for name, setting in self.options.items():
             keywords: dict[str, Any] = {"type": partial(_read_option, setting)}
@@ -151,6 +152,20 @@ class Command:
             elif item_type(setting.hint) is not None:
                 keywords = {"nargs": "+", "action": "extend"}
             parser.add_argument(option_word(name), help=_escape(describe(setting)), **keywords)
+        return parser
+
+    def completion_parser(self) -> argparse.ArgumentParser:
+        """Parser whose arguments a shell completes: options, settings of the config, and paths."""
+        import shtab
+
+        parser = self._parser(add_help=False)
+        if self.positional:
+            parser.add_argument("path", nargs="*")
+        for name in sorted(dotted_settings().keys() - self.options) if self.config_settings else ():
+            parser.add_argument(f"--{name}")
+        for argument in parser._actions:
+            if argument.choices is None and argument.nargs != 0:
+                argument.complete = shtab.FILE  # type: ignore[attr-defined]
         return parser
 
     def _split_overrides(self, words: list[str]) -> tuple[list[str], dict[str, Any]]:
@@ -217,8 +232,29 @@ def usage() -> str:
         "usage: vit-vs-cnn COMMAND ...   (or: python -m vit_vs_cnn COMMAND ...)\n\n"
         "Train a Vision Transformer and a CNN on the same images and report which is better.\n\n"
         + "\n".join(lines)
-        + "\n\nvit-vs-cnn COMMAND --help describes the options of a command, vit-vs-cnn --version prints versions."
+        + "\n\nvit-vs-cnn COMMAND --help describes the options of a command, vit-vs-cnn --version prints versions,\n"
+        "vit-vs-cnn --completion SHELL prints a script for completion (bash, zsh, fish and others)."
     )
+
+
+def completion_script(shell: str) -> str:
+    """Script that completes commands, their options and settings of a config in a shell.
+
+    Raises:
+        InputError: an unknown shell, or shtab is not installed.
+    """
+    try:
+        import shtab
+    except ImportError as error:
+        raise InputError("--completion needs shtab, which is not installed: pip install shtab") from error
+    if shell not in shtab.SUPPORTED_SHELLS:
+        raise InputError(f"--completion {shell!r}: expected one of {', '.join(shtab.SUPPORTED_SHELLS)}")
+    parser = argparse.ArgumentParser(prog="vit-vs-cnn")
+    parsers = parser.add_subparsers()
+    for name, command in COMMANDS.items():
+        summary = command.description.partition(".")[0]
+        parsers.add_parser(name, parents=[command.completion_parser()], help=_escape(" ".join(summary.split())))
+    return shtab.complete(parser, shell=shell)
 
 
 def _read_option(setting: Setting, text: str) -> Any:

@@ -1,8 +1,9 @@
 """Console output on stderr, and helpers that format counts and lists."""
 
 import sys
+import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,19 @@ def open_console(*, quiet: bool = False) -> "Console":
     from rich.console import Console
 
     return Console(stderr=True, quiet=quiet, markup=False, emoji=False, highlight=False)
+
+
+def print_seldom(console: "Console") -> Callable[[str], None]:
+    """Function that prints a line, unless it has printed one in the last few seconds."""
+    printed = time.monotonic()
+
+    def report(text: str) -> None:
+        nonlocal printed
+        if time.monotonic() - printed >= SECONDS_BETWEEN_LINES:
+            console.print(text, soft_wrap=True)
+            printed = time.monotonic()
+
+    return report
 
 
 @contextmanager

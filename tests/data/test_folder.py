@@ -531,6 +531,16 @@ def decoded(monkeypatch):
     return names
 
 
+def test_a_log_shows_how_many_images_are_decoded(root, options, monkeypatch, capsys):
+    monkeypatch.setattr("vit_vs_cnn.console.SECONDS_BETWEEN_LINES", 0.0)
+    classes(root)
+    count = len(open_folder(root, options()).train())
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[:2] == [f"Decoding images: {done} of {count} ..." for done in (0, 1)]
+    open_folder(root, options()).train()
+    assert capsys.readouterr().err == ""
+
+
 def test_a_second_reading_uses_the_cache(root, options, decoded):
     classes(root)
     first = open_folder(root, options()).train()

@@ -43,6 +43,15 @@ BUDGET_CALLBACKS = {
 #: Plugins that place processes, and strategies that distribute a batch, do not change training.
 PASSIVE_PLUGINS = ("lightning.fabric.plugins.environments", "lightning.pytorch.plugins.environments")
 PASSIVE_STRATEGIES = ("auto", "ddp", "fsdp")
+#: Libraries that loggers of Lightning need, by the name in the package registry.
+LOGGER_LIBRARIES = {
+    "CometLogger": "comet_ml",
+    "MLFlowLogger": "mlflow",
+    "TensorBoardLogger": "tensorboard",
+    "WandbLogger": "wandb",
+}
+#: Logger of ``logger: true``.
+DEFAULT_LOGGER = "lightning.pytorch.loggers.TensorBoardLogger"
 #: Additional value of precision: "bf16-mixed" where the hardware has units for it, otherwise "32-true".
 AUTO_PRECISION = "auto"
 #: Arguments that take classes.
@@ -69,9 +78,10 @@ def read_trainer(values: Any, passive_callbacks: Any = None, *, trusted: bool) -
     checked_callbacks = read_value(settings["callbacks"].hint, passive_callbacks or [], "execution.passive_callbacks")
     full_values = {name: _in_full(values[name], checked[name]) for name in _OF_CLASSES if name in values}
     for logger in as_list(values.get("logger")):
-        module, _, kind = _name(logger).rpartition(".")
-        if kind == "WandbLogger" and module.partition(".")[0] in ("", "lightning") and not find_spec("wandb"):
-            raise InputError("trainer.logger: WandbLogger needs wandb, which is not installed: pip install wandb")
+        module, _, kind = (DEFAULT_LOGGER if logger is True else _name(logger)).rpartition(".")
+        library = LOGGER_LIBRARIES.get(kind) if module.partition(".")[0] in ("", "lightning") else None
+        if library is not None and not find_spec(library):
+            raise InputError(f"trainer.logger: {kind} needs {library}, which is not installed: pip install {library}")
     _refuse_budget_callbacks("trainer.callbacks", full_values.get("callbacks"))
     _refuse_budget_callbacks("execution.passive_callbacks", _in_full(passive_callbacks or [], checked_callbacks))
     return {**values, **full_values}

@@ -24,7 +24,7 @@ from jaxtyping import UInt8
 from rich.progress import track
 
 from vit_vs_cnn.bounds import as_rows_and_cols
-from vit_vs_cnn.console import SECONDS_BETWEEN_LINES, format_count, open_console
+from vit_vs_cnn.console import format_count, open_console, print_seldom
 from vit_vs_cnn.data.decoding import UnreadableImage, decode_image, find_gray_bits, list_formats
 from vit_vs_cnn.data.images import LabelledImages, concatenate, fingerprint_with_groups, hash_pixels
 from vit_vs_cnn.data.listing import (
@@ -256,11 +256,9 @@ def track_writing(pixels: Pixels, items: Iterable[Item], task: str) -> Iterator[
     if console.is_terminal:
         yield from track(items, task, len(pixels), console=console, transient=True)
         return
-    printed = time.monotonic()
+    report = print_seldom(console)
     for count, item in enumerate(items):
-        if time.monotonic() - printed > SECONDS_BETWEEN_LINES:
-            console.print(f"{task}: {count:,} of {len(pixels):,} ...", soft_wrap=True)
-            printed = time.monotonic()
+        report(f"{task}: {count:,} of {len(pixels):,} ...")
         yield item
 
 

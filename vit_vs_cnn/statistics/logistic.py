@@ -1,6 +1,6 @@
 """Multinomial logistic regression with an L2 penalty chosen on held-out examples."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,6 +39,7 @@ def fit_logistic_regression(
     num_classes: int,
     class_weights: Sequence[float] | None = None,
     penalties: Sequence[float] = PENALTIES,
+    report_progress: Callable[[str], None] = lambda text: None,
 ) -> LogisticRegression:
     """Minimize ``mean_i -log softmax(W z_i + b)[y_i] + lambda / 2 |W|^2``, with the lambda of the lowest held-out loss.
 
@@ -60,7 +61,8 @@ def fit_logistic_regression(
     solution = np.zeros((num_classes, inputs.shape[1] + 1))
     fits: dict[float, np.ndarray] = {}
     losses: dict[float, float] = {}
-    for penalty in sorted(penalties, reverse=True):
+    for number, penalty in enumerate(sorted(penalties, reverse=True), 1):
+        report_progress(f"fit {number} of at most {len(penalties)}")
         solution = _minimum(inputs, labels, by_class[labels], penalty, solution)
         weight = (solution[:, :-1] if basis is None else solution[:, :-1] @ basis) * scale
         fits[penalty] = np.column_stack([weight, solution[:, -1] - weight @ mean])

@@ -8,7 +8,7 @@ from typing import Any
 import lightning
 import torch
 from lightning.pytorch.callbacks import Callback
-from lightning.pytorch.loggers import Logger, TensorBoardLogger
+from lightning.pytorch.loggers import Logger
 from rich.console import Console
 from torch import nn
 
@@ -41,8 +41,6 @@ from vit_vs_cnn.training.metrics_csv import MetricsCsv
 from vit_vs_cnn.training.progress import RunProgress
 from vit_vs_cnn.workers.trainer import make_trainer, run_arguments, uses_channels_last
 
-#: Folder of the TensorBoard log of a run whose config names no logger.
-TENSORBOARD_FOLDER = "tensorboard"
 #: Parts of a checkpoint without which a run cannot be resumed exactly.
 REQUIRED_RESUME_KEYS = ("global_step", "optimizer_states", "lr_schedulers", "loops", "callbacks")
 
@@ -131,7 +129,7 @@ def fit(prepared: PreparedRun, services: Sequence[Logger], console: Console) -> 
             **arguments,
             # The checkpoint is last, so that it saves the state of all callbacks after the step.
             "callbacks": [meter, *callbacks, *as_list(arguments.get("callbacks")), checkpoint],
-            "logger": [metrics_csv, *make_loggers(run, services)],
+            "logger": [metrics_csv, *services],
             "enable_progress_bar": False,  # the callback RunProgress is one
             "default_root_dir": run.folder,
         }
@@ -222,13 +220,6 @@ def make_callbacks(prepared: PreparedRun, arguments: Mapping[str, Any], console:
     )
     frozen = [] if finetune.last is None else [FrozenLayers(unwrap(prepared.network), last=finetune.last)]
     return [*frozen, progress]
-
-
-def make_loggers(run: Run, services: Sequence[Logger]) -> list[Logger]:
-    """The given loggers, and TensorBoard's if ``trainer.logger`` is absent or true."""
-    is_default = run.experiment.trainer.get("logger", True) is True
-    tensorboard = [TensorBoardLogger(run.folder, name=TENSORBOARD_FOLDER, version="")] if is_default else []
-    return [*services, *tensorboard]
 
 
 def measure_cost(prepared: PreparedRun, trainer: lightning.Trainer, meter: TrainingMeter) -> TrainingCost:

@@ -22,7 +22,7 @@ from rich.console import Console
 from vit_vs_cnn.config.identity import hash_settings
 from vit_vs_cnn.config.reading import read_value
 from vit_vs_cnn.config.recipes import recipe_search, recipe_source
-from vit_vs_cnn.config.trainer import as_list, trainer_settings
+from vit_vs_cnn.config.trainer import DEFAULT_LOGGER, as_list, trainer_settings
 from vit_vs_cnn.config.user_code import compute_metrics
 from vit_vs_cnn.errors import EXIT_INTERRUPTED, EXIT_RUNS_FAILED, InputError, Interrupted, ProcessLost, one_line
 from vit_vs_cnn.files import read_mapping, write_text
@@ -210,8 +210,11 @@ def open_services(run: Run) -> Iterator[list[Logger]]:
     Raises:
         InputError: a logger that cannot be made.
     """
-    value = run.experiment.trainer.get("logger", True)
+    value = run.experiment.trainer.get("logger", False)
     specs = [] if isinstance(value, bool) else [_named_after(run, spec) for spec in as_list(value)]
+    if value is True:
+        options = {"save_dir": str(run.folder), "name": "tensorboard", "version": ""}
+        specs = [{"class_path": DEFAULT_LOGGER, "init_args": options}]
     services = read_value(trainer_settings()["logger"].hint, specs, "trainer.logger", make_objects=True)
     status = "failed"
     try:
