@@ -33,6 +33,8 @@ TIMER = {"class_path": "tests.workers.killer.CustomTimer", "init_args": {"durati
 def test_every_config_of_the_project_is_valid(path):
     others = {"attention_family": {"sincos", "window3"}, "released_cpu": {"resnet_longer", "released"}}
     others |= {"recipes": {"vit_nano", "resnet8"}, "heads_cpu": {"resnet_longer", "heads_4"}}
+    others |= {"probe_or_finetune_cpu": {"vit_tuned_0", "resnet_probe_2"}}
+    others |= {"separated_blocks_cpu": {"resnet", "isolated", "pointwise"}}
     assert experiment_from_dict(read_config(path)).models.keys() >= others.get(path.stem, {"vit", "resnet"})
 
 
