@@ -20,7 +20,14 @@ OPTIONAL = {
     **{"finetune": "last 2", "architecture_hash": "1e5", "start_name": "12", "start_source": "a, b"},
     **{"start_hash": "true", "start_history_known": False, "scored_images_in_start": 3, "source": "cifar10"},
     **{"fingerprint": "f00-ba4", "fold": 2, "data_details": {"root": "data", "counts": {"train": 5}}},
-    **{"planned_steps": 401, "loss": 1.7, "calibration_error": 0.01, "test_evaluations": 2, "log_entry": "0" * 64},
+    **{
+        "planned_steps": 401,
+        "image_seconds": 0.013,
+        "loss": 1.7,
+        "calibration_error": 0.01,
+        "test_evaluations": 2,
+        "log_entry": "0" * 64,
+    },
     **{"validation_accuracy": 0.25, "validation_curve": [[40, 0.125], [80, 0.25]], "temperature": 1.3},
     **{"penalty": 1e-3, "variant": 2, "metrics": {"f1": None}, "commit": "abc+", "versions": {"python": "3.11"}},
     **{"hardware": {"gpus": []}, "budget": "2.5 epochs", "batch_size": 14, "recipe_source": "searched", "trials": 12},
@@ -79,7 +86,7 @@ def test_epochs_flops_and_the_accuracy_interval_follow_from_the_result():
     [
         ("scored_images training_images devices passes train_size batch_size", 1),
         ("accuracy validation_accuracy loss calibration_error test_evaluations validation_images", 0),
-        ("macs steps planned_steps images_processed train_seconds", 0),
+        ("macs steps planned_steps images_processed train_seconds image_seconds", 0),
     ],
 )
 def test_a_number_below_its_minimum_is_refused(fields, minimum):

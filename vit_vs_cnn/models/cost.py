@@ -1,11 +1,16 @@
 """Cost of a model: parameters, multiply-accumulates including the products of attention, and memory of training."""
 
 import copy
+import statistics
+import time
 
 import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
+
+from vit_vs_cnn.devices import synchronize
+from vit_vs_cnn.models.recording import evaluation_mode
 
 #: Images of a pass that measures memory: batch norm needs two.
 _IMAGES = 2
@@ -42,6 +47,21 @@ def run_on_meta_device(model: nn.Module, shape: tuple[int, int, int, int]) -> tu
     if not isinstance(logits, torch.Tensor):
         raise TypeError(f"the network must return the logits, one tensor, but returns a {type(logits).__name__}")
     return tuple(logits.shape), counter.get_total_flops() // 2
+
+
+@torch.no_grad()
+def seconds_per_image(model: nn.Module, image_shape: tuple[int, int, int], rounds: int = 5) -> float:
+    """Median time of the forward pass of one image in evaluation, on the device of the model."""
+    device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
+    image, times = torch.zeros(1, *image_shape, device=device), list[float]()
+    with evaluation_mode(model):
+        for _ in range(rounds + 1):  # the first one warms up
+            synchronize(device)
+            start = time.perf_counter()
+            model(image)
+            synchronize(device)
+            times.append(time.perf_counter() - start)
+    return statistics.median(times[1:])
 
 
 def activation_bytes(model: nn.Module, image_shape: tuple[int, int, int]) -> int:

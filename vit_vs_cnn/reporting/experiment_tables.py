@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from statistics import fmean
+from statistics import fmean, median
 
 import numpy as np
 
@@ -125,7 +125,9 @@ def models_table(analysis: Analysis, results: Sequence[RunResult]) -> Table:
         r = largest[model.key]
         sizes = {"parameters": format_millions(model.parameters), "MACs": format_millions(model.macs)}
         row = {"model": model.display_name, "network": model.model_name, "start": model.start or "-"}
+        times = [one.cost.image_seconds for one in results if one.model == model.key and one.cost.image_seconds]
         row |= {"pixels": model.pixels or "-", **sizes}
+        row |= {"ms an image": f"{1e3 * median(times):.3g}" if times else "-"}
         recipe = {key: value for key, value in r.recipe.items() if key not in ARCHITECTURE_SETTINGS}
         texts = [
             f"{key} {format_value(value)}"
@@ -133,7 +135,10 @@ def models_table(analysis: Analysis, results: Sequence[RunResult]) -> Table:
             if value != {} and (not _is_probe(r) or key.partition(".")[0] in _PROBE_SETTINGS)
         ]
         rows.append(row | {"recipe": _recipe_source(r), "settings": ", ".join(texts)})
-    note = "MACs are multiply-accumulates of one image. Settings are those that differ from the defaults."
+    note = (
+        "MACs are multiply-accumulates of one image; ms an image is the time of its prediction on the machine of the "
+        "runs. Settings are those that differ from the defaults."
+    )
     return _table("Models and recipes, with the most images", rows, "models", note)
 
 

@@ -126,6 +126,7 @@ class TrainingCost:
         images_processed: images sent through the network, over all devices.
         passes: cost of training on an image, in forward passes: 3 with gradients through the network (one forward pass,
             and two for the gradients of weights and features), 1 for a linear probe.
+        image_seconds: time of a prediction of one image on the machine of the run; None if not recorded.
 
     Raises:
         InputError: a number that is negative or not finite.
@@ -140,9 +141,10 @@ class TrainingCost:
     devices: int
     precision: str
     planned_steps: int | None = None
+    image_seconds: float | None = None
 
     def __post_init__(self) -> None:
-        names = ("parameters", "macs", "steps", "images_processed", "train_seconds", "planned_steps")
+        names = ("parameters", "macs", "steps", "images_processed", "train_seconds", "planned_steps", "image_seconds")
         check_numbers(vars(self), **dict.fromkeys(names, AT_LEAST_0), devices=AT_LEAST_1, passes=AT_LEAST_1)
 
     @property

@@ -10,7 +10,7 @@ import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from vit_vs_cnn.config.user_code import compute_metrics
 from vit_vs_cnn.errors import EXIT_INTERRUPTED, EXIT_RUNS_FAILED, InputError, Interrupted, ProcessLost, one_line
 from vit_vs_cnn.files import read_mapping, write_text
 from vit_vs_cnn.images.experiment_data import ExperimentData
+from vit_vs_cnn.models.cost import seconds_per_image
 from vit_vs_cnn.models.presets import RESIZE_OPTIONS
 from vit_vs_cnn.networks.evaluation import evaluate_once, hash_weights
 from vit_vs_cnn.networks.preparation import PreparedRun, prepare
@@ -306,7 +307,7 @@ def score(prepared: PreparedRun, fitted: FittedNetwork, data: ExperimentData, be
             image_size=images.training.image_shape[1:],
             data_details={name: value for name, value in source.items() if name != "source"},
         ),
-        cost=fitted.cost,
+        cost=replace(fitted.cost, image_seconds=_image_seconds(prepared, fitted)),
         scores=Scores(
             scored_on=run.scored_on,
             scored_images=len(predictions.labels),
@@ -331,6 +332,20 @@ def score(prepared: PreparedRun, fitted: FittedNetwork, data: ExperimentData, be
         recipe=identity["model"],
         conditions={name: value for name, value in identity.items() if name not in _OWN_FIELDS},
     )
+
+
+#: Times that this process has measured, by architecture and shape of an image.
+_IMAGE_SECONDS: dict[str, float] = {}
+
+
+def _image_seconds(prepared: PreparedRun, fitted: FittedNetwork) -> float | None:
+    """Time of a prediction of one image, measured once for each architecture; None if the network needs several."""
+    shape = prepared.images.training.image_shape
+    key = hash_settings({"architecture": prepared.architecture, "shape": list(shape)})
+    if key not in _IMAGE_SECONDS:
+        with contextlib.suppress(Exception):  # of a network of the user
+            _IMAGE_SECONDS[key] = seconds_per_image(fitted.network, shape)
+    return _IMAGE_SECONDS.get(key)
 
 
 def _describe_start(prepared: PreparedRun, finetune: str) -> RunStart:
