@@ -38,6 +38,7 @@ from vit_vs_cnn.attention.scores import (
     AdditiveScore,
     DotProductScore,
     KernelScore,
+    LocalitySelfAttention,
     ScoredAttention,
     attention_from_scores,
 )
@@ -46,8 +47,9 @@ from vit_vs_cnn.attention.windows.sliding import local_attention, local_attentio
 
 __all__ = ["AdditiveScore", "ConditionalPosition", "ConvolutionalAttention", "DotProductScore"]
 __all__ += ["GatedAttention", "KernelRegression", "KernelScore", "LearnedPosition", "LinearAttention"]
-__all__ += ["MultiHeadAttention", "QuadraticBias", "RandomFeatures", "RelativeBias", "RotaryPosition"]
-__all__ += ["ScoredAttention", "SinusoidalPosition", "attention_from_scores", "block_attention"]
+__all__ += ["LocalitySelfAttention", "MultiHeadAttention", "QuadraticBias", "RandomFeatures", "RelativeBias"]
+__all__ += ["RotaryPosition", "ScoredAttention", "SinusoidalPosition"]
+__all__ += ["attention_from_scores", "block_attention"]
 __all__ += ["causal_mask", "combine_masks", "conv2d_to_attention", "elu_features"]
 __all__ += ["impulse_targets", "initialize_gated", "initialize_impulse", "initialize_mimetic"]
 __all__ += ["linear_attention", "linear_attention_reference", "local_attention", "local_attention_reference"]
