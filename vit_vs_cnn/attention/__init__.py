@@ -42,13 +42,14 @@ from vit_vs_cnn.attention.scores import (
     ScoredAttention,
     attention_from_scores,
 )
+from vit_vs_cnn.attention.torch_interface import TorchMultiheadAttention
 from vit_vs_cnn.attention.windows.blocks import block_attention
 from vit_vs_cnn.attention.windows.sliding import local_attention, local_attention_reference
 
 __all__ = ["AdditiveScore", "ConditionalPosition", "ConvolutionalAttention", "DotProductScore"]
 __all__ += ["GatedAttention", "KernelRegression", "KernelScore", "LearnedPosition", "LinearAttention"]
 __all__ += ["LocalitySelfAttention", "MultiHeadAttention", "QuadraticBias", "RandomFeatures", "RelativeBias"]
-__all__ += ["RotaryPosition", "ScoredAttention", "SinusoidalPosition"]
+__all__ += ["RotaryPosition", "ScoredAttention", "SinusoidalPosition", "TorchMultiheadAttention"]
 __all__ += ["attention_from_scores", "block_attention"]
 __all__ += ["causal_mask", "combine_masks", "conv2d_to_attention", "elu_features"]
 __all__ += ["impulse_targets", "initialize_gated", "initialize_impulse", "initialize_mimetic"]
