@@ -1,3 +1,5 @@
+import copy
+
 import pytest
 import torch
 from torch import nn
@@ -7,6 +9,7 @@ from vit_vs_cnn.attention import (
     MultiHeadAttention,
     RelativeBias,
     ScoredAttention,
+    TorchMultiheadAttention,
     scaled_dot_product_attention,
 )
 
@@ -70,6 +73,26 @@ def random_mask(*shape):
     mask = torch.rand(shape) > 0.4
     mask[..., 0] = True
     return mask
+
+
+@pytest.mark.parametrize("widths", [(None, None), (KEY_DIM, VALUE_DIM)])
+@pytest.mark.parametrize("bias", [True, False])
+def test_weights_are_exchanged_with_torchs_layer_both_ways(bias, widths):
+    ours, theirs = ours_and_torchs(*widths, bias)
+    theirs.dropout = 0.25
+    converted, back = MultiHeadAttention.from_torch(theirs.eval()), copy.deepcopy(theirs)
+    torch.testing.assert_close(converted.state_dict(), ours.state_dict(), rtol=0, atol=0)
+    assert (converted.dropout, converted.training) == (0.25, False)
+    torch.nn.utils.vector_to_parameters(torch.zeros(10**4).double(), back.parameters())
+    assert not any(value.any() for value in back.state_dict().values())
+    back.load_state_dict(TorchMultiheadAttention(ours).state_dict())
+    torch.testing.assert_close(back.state_dict(), theirs.state_dict(), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("option", ["add_bias_kv", "add_zero_attn"])
+def test_options_of_torchs_layer_that_ours_lacks_are_refused(option):
+    with pytest.raises(ValueError, match=option):
+        MultiHeadAttention.from_torch(nn.MultiheadAttention(DIM, HEADS, **{option: True}))
 
 
 @pytest.mark.parametrize("bias", [True, False])
@@ -156,7 +179,7 @@ def test_an_exponential_kernel_as_inner_attention_is_dot_product_attention():
     kernel.load_state_dict(plain.state_dict())
     inputs = torch.randn(3, 13, 22, dtype=torch.float64)
     torch.testing.assert_close(kernel(inputs), plain(inputs), rtol=0, atol=1e-12)
-    with pytest.raises(ValueError, match="takes no mask, but got one"):
+    with pytest.raises(ValueError, match="takes no mask and no bias, but got one"):
         kernel(inputs, mask=torch.ones(13, 13, dtype=torch.bool))
     with pytest.raises(ValueError, match="inner_attention takes no dropout"):
         MultiHeadAttention(22, 2, inner_attention=kernel.inner_attention, relative_position=RelativeBias((2, 3), 2))

@@ -7,6 +7,7 @@ from vit_vs_cnn.attention import (
     DotProductScore,
     KernelRegression,
     KernelScore,
+    LocalitySelfAttention,
     ScoredAttention,
     attention_from_scores,
     scaled_dot_product_attention,
@@ -108,3 +109,23 @@ def test_scores_of_minus_infinity_act_as_a_mask_and_dropout_does_not_change_the_
 def test_invalid_arguments_are_named_with_the_reason(build, message):
     with pytest.raises(ValueError, match=message):
         build()
+
+
+def test_locality_self_attention_equals_the_equation_of_the_paper():
+    """Lee, Lee & Song 2021: ``softmax(R / tau) V``, in which ``R_ii`` is minus infinity; at first ``tau = sqrt(d)``."""
+    queries, keys, values = torch.randn(3, BATCH, HEADS, KEYS, DIM, dtype=torch.float64).unbind()
+    attention = LocalitySelfAttention(HEADS, DIM).double()
+    np.testing.assert_allclose(attention.log_temperature.exp().detach(), DIM**0.5, rtol=1e-6)
+    with torch.no_grad():
+        attention.log_temperature.copy_(torch.tensor([0.7, 1.3, 5.0]).log())
+    output, weights = attention(queries, keys, values, return_weights=True)
+    for image, head, token in np.ndindex(BATCH, HEADS, KEYS):
+        others = np.arange(KEYS) != token
+        scores = keys[image, head].numpy() @ queries[image, head, token].numpy() / [0.7, 1.3, 5.0][head]
+        shares = others * np.exp(scores) / (others * np.exp(scores)).sum()
+        np.testing.assert_allclose(weights[image, head, token].detach(), shares, rtol=0, atol=1e-6)
+        expected = shares @ values[image, head].numpy()
+        np.testing.assert_allclose(output[image, head, token].detach(), expected, rtol=0, atol=1e-6)
+    torch.testing.assert_close(attention(queries, keys, values), output, rtol=0, atol=1e-12)
+    alone = (tensor[:, :, :1] for tensor in (queries, keys, values))
+    assert not attention(*alone).any()

@@ -17,6 +17,7 @@ LAYOUTS = {
     "blocks, shifted": {"window_size": 2, "window_kind": "block"},
     "blocks, shifted, class": {"window_size": 2, "window_kind": "block", "pool": "class"},
     "linear scores": {"score": "linear"},
+    "locality, shifted stem, class": {"score": "locality", "stem": "shifted", "pool": "class"},
     "registers, class": {"registers": 2, "pool": "class"},
     "sequence pool, conv_pool stem": {"stem": "conv_pool", "pool": "sequence", "class_token": True},
 }

@@ -104,6 +104,7 @@ def test_weights_are_equal_with_and_without_timms_fused_attention():
     [
         ("beit_base_patch16_224", {"img_size": 32, "depth": 2}),
         ("eva02_tiny_patch14_224", {"img_size": 28, "depth": 2}),
+        ("vit_small_patch16_dinov3", {"img_size": 32, "depth": 2}),
         ("deit_tiny_distilled_patch16_224", {"img_size": 32, "depth": 2}),
         ("vit_relpos_small_patch16_224", {"img_size": 32, "depth": 2}),
     ],

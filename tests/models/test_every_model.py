@@ -122,7 +122,9 @@ def test_weights_are_shares_and_explicit_attention_equals_the_fused_one(make):
     prefix, loses_weight = network.num_prefix_tokens, make.keywords.get("window_boundary") == "zero"
     assert [layer.shape for layer in weights] == [(BATCH, 3, prefix + PATCHES, prefix + PATCHES)] * 2
     for layer in weights:
-        assert (layer[:, :, :prefix] > 0).all() and (layer[..., :prefix] > 0).all()
+        own = torch.eye(prefix + PATCHES) if make.keywords.get("score") == "locality" else torch.zeros(())
+        assert not (layer * own).any()
+        assert ((layer + own)[:, :, :prefix] > 0).all() and ((layer + own)[..., :prefix] > 0).all()
         assert ((layer.sum(-1) - 1).abs() < 1e-9).all() != loses_weight  # to the zeros around the grid
     direction, parameters = torch.randn_like(fused), dict(network.named_parameters())
     ours, theirs = (torch.autograd.grad(logits, [*parameters.values()], direction) for logits in (fused, explicit))

@@ -113,7 +113,12 @@ def test_timms_model_gives_our_logits(options):
     [
         *[({"window_size": 3}, "window_size"), ({"score": "linear"}, "dot product")],
         *[({"position": "rotary", "embed_dim": 36}, "rotary"), ({"position": "relative"}, "relative")],
-        *[({"stem": "conv"}, "conv"), ({"stem": "conv_pool"}, "conv_pool"), ({"pool": "sequence"}, "sequence")],
+        *[
+            ({"stem": "shifted"}, "shifted"),
+            ({"stem": "conv"}, "conv"),
+            ({"stem": "conv_pool"}, "conv_pool"),
+            ({"pool": "sequence"}, "sequence"),
+        ],
     ],
 )
 def test_features_that_timm_lacks_are_refused_by_name(options, feature):

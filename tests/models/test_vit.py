@@ -133,6 +133,8 @@ def test_positions_class_token_and_gates_have_no_weight_decay():
     gated = build(score="gated", position="none").no_weight_decay()
     names = {"inner_attention.gate", "inner_attention.position.projection"}
     assert {name.rpartition(".attention.")[2] for name in gated} == names
+    temperatures = build(score="locality", position="none").no_weight_decay()
+    assert {name.rpartition(".")[2] for name in temperatures} == {"log_temperature"}
 
 
 @pytest.mark.parametrize("options", [{"initialization": "mimetic"}, {"initialization": "impulse"}, {"score": "gated"}])
@@ -159,7 +161,7 @@ def test_an_attention_initialization_changes_attention_weights_only(options):
         ({"initialization": "impulse", "pool": "class"}, "needs no class token and no registers"),
         ({"registers": -1}, "registers must not be negative, but is -1"),
         ({"score": "gated", "window_size": (3, None)}, r"needs window_size=None.*but window_size=\(3, None\)"),
-        ({"score": "euclid"}, "score must be one of dot_product, additive, gaussian, linear"),
+        ({"score": "euclid"}, "score must be one of dot_product, additive, gaussian, linear, gated, locality"),
         ({"score": "gated", "position": "quadratic"}, 'position="quadratic" does'),
         ({"score": "gated", "attention_dropout": 0.1}, "needs attention_dropout=0, but attention_dropout=0.1"),
         ({"pool": "max"}, 'pool must be one of mean, class, sequence, but is "max"'),

@@ -38,16 +38,19 @@ from vit_vs_cnn.attention.scores import (
     AdditiveScore,
     DotProductScore,
     KernelScore,
+    LocalitySelfAttention,
     ScoredAttention,
     attention_from_scores,
 )
+from vit_vs_cnn.attention.torch_interface import TorchMultiheadAttention
 from vit_vs_cnn.attention.windows.blocks import block_attention
 from vit_vs_cnn.attention.windows.sliding import local_attention, local_attention_reference
 
 __all__ = ["AdditiveScore", "ConditionalPosition", "ConvolutionalAttention", "DotProductScore"]
 __all__ += ["GatedAttention", "KernelRegression", "KernelScore", "LearnedPosition", "LinearAttention"]
-__all__ += ["MultiHeadAttention", "QuadraticBias", "RandomFeatures", "RelativeBias", "RotaryPosition"]
-__all__ += ["ScoredAttention", "SinusoidalPosition", "attention_from_scores", "block_attention"]
+__all__ += ["LocalitySelfAttention", "MultiHeadAttention", "QuadraticBias", "RandomFeatures", "RelativeBias"]
+__all__ += ["RotaryPosition", "ScoredAttention", "SinusoidalPosition", "TorchMultiheadAttention"]
+__all__ += ["attention_from_scores", "block_attention"]
 __all__ += ["causal_mask", "combine_masks", "conv2d_to_attention", "elu_features"]
 __all__ += ["impulse_targets", "initialize_gated", "initialize_impulse", "initialize_mimetic"]
 __all__ += ["linear_attention", "linear_attention_reference", "local_attention", "local_attention_reference"]

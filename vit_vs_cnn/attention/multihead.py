@@ -14,6 +14,8 @@ from vit_vs_cnn.attention.windows.sliding import SlidingWindow
 
 #: Number that every layer norm of the project adds to the variance, as timm's ViT does.
 NORM_EPS = 1e-6
+#: Inputs that are projected, in the order in which torch's layer packs its weights.
+PARTS = ("query", "key", "value")
 
 
 def xavier_uniform_(*maps: nn.Linear) -> None:
@@ -32,6 +34,9 @@ class MultiHeadAttention(nn.Module):
 
     Reference: Vaswani et al. 2017, section 3.2.2; QK-norm: Dehghani et al. 2023, section 2.
     Differs: none.
+
+    ``from_torch`` converts ``torch.nn.MultiheadAttention``, ``load_state_dict`` takes its weights, too, and
+    ``TorchMultiheadAttention`` gives this layer its interface.
 
     Arguments:
         embed_dim: width D of the queries and of the output.
@@ -115,6 +120,7 @@ class MultiHeadAttention(nn.Module):
         values: Float[Tensor, "batch keys value_dim"] | None = None,
         *,
         mask: AnyMask | None = None,
+        bias: Float[Tensor, "..."] | None = None,
         return_weights: bool = False,
     ) -> Float[Tensor, "batch queries embed_dim"] | tuple[Float[Tensor, "batch queries embed_dim"], Weights]:
         """Attend in every head.
@@ -123,7 +129,9 @@ class MultiHeadAttention(nn.Module):
             keys: ``(batch, keys, key_dim)``; the queries if None.
             values: ``(batch, keys, value_dim)``; the keys if None.
             mask: True where a query may attend: ``(queries, keys)``, ``(batch, queries, keys)`` (the same in every
-                head) or ``(batch, heads, queries, keys)``; a dimension of size 1 broadcasts.
+                head) or ``(batch, heads, queries, keys)``; a dimension of size 1 broadcasts. In the ``attn_mask`` of
+                ``torch.nn.MultiheadAttention`` True means the opposite.
+            bias: added to the scaled scores, of the same shapes; minus infinity masks.
             return_weights: compute without the fused kernel, and return the weights of every head too.
 
         Returns:
@@ -132,18 +140,20 @@ class MultiHeadAttention(nn.Module):
         """
         keys = queries if keys is None else keys
         values = keys if values is None else values
-        if mask is not None and mask.ndim == 3:
-            mask = mask.unsqueeze(1)
+        mask, bias = (x.unsqueeze(1) if x is not None and x.ndim == 3 else x for x in (mask, bias))
         heads = self._project(queries, keys, values)
-        if mask is not None and (self.window is not None or self.inner_attention is not None):
-            raise ValueError("attention with a window or an inner_attention takes no mask, but got one")
+        is_masked = mask is not None or bias is not None
+        if is_masked and (self.window is not None or self.inner_attention is not None):
+            raise ValueError("attention with a window or an inner_attention takes no mask and no bias, but got one")
         attended: Any  # the output, or output and weights
         if self.window is not None:
             attended = self.window(*heads, relative_position=self.relative_position, return_weights=return_weights)
         elif self.inner_attention is not None:
             attended = self.inner_attention(*heads, return_weights=return_weights)
         else:
-            bias = None if self.relative_position is None else self.relative_position.token_bias()
+            if self.relative_position is not None:
+                position = self.relative_position.token_bias()
+                bias = position if bias is None else position + bias
             dropout = self.dropout if self.training else 0.0
             output, weights = attend(*heads, mask=mask, bias=bias, dropout=dropout, return_weights=return_weights)
             attended = output if weights is None else (output, weights)
@@ -151,6 +161,41 @@ class MultiHeadAttention(nn.Module):
             return self._join(attended)
         output, weights = attended
         return self._join(output), weights
+
+    @classmethod
+    def from_torch(cls, attention: nn.MultiheadAttention) -> "MultiHeadAttention":
+        """Layer with the weights of torch's: the same outputs, dtype, device and mode.
+
+        Inputs are ``(batch, tokens, width)`` for any ``batch_first`` of torch's layer, and ``mask`` is ``~attn_mask``.
+
+        Raises:
+            ValueError: if torch's layer has ``add_bias_kv`` or ``add_zero_attn``.
+        """
+        if attention.bias_k is not None or attention.add_zero_attn:
+            raise ValueError("MultiHeadAttention has no add_bias_kv and no add_zero_attn, but torch's layer has one")
+        layer = cls(
+            attention.embed_dim,
+            attention.num_heads,
+            key_dim=attention.kdim,
+            value_dim=attention.vdim,
+            bias=attention.in_proj_bias is not None,
+            dropout=attention.dropout,
+        )
+        layer.to(attention.out_proj.weight).load_state_dict(attention.state_dict())
+        return layer.train(attention.training)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        """Load weights by the names of this layer, or by those of torch's."""
+        for kind in ("weight", "bias"):
+            if (packed := state_dict.pop(f"{prefix}in_proj_{kind}", None)) is not None:
+                names = [f"{prefix}{part}_projection.{kind}" for part in PARTS]
+                state_dict |= zip(names, packed.chunk(3), strict=True)
+            if f"{prefix}out_proj.{kind}" in state_dict:
+                state_dict[f"{prefix}output_projection.{kind}"] = state_dict.pop(f"{prefix}out_proj.{kind}")
+        for part in PARTS:
+            if f"{prefix}{part[0]}_proj_weight" in state_dict:  # of keys or values of another width
+                state_dict[f"{prefix}{part}_projection.weight"] = state_dict.pop(f"{prefix}{part[0]}_proj_weight")
+        super()._load_from_state_dict(state_dict, prefix, *args)
 
     def _project(self, queries: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values of every head, ``(batch, heads, tokens, head_dim)``.

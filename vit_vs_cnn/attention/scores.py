@@ -1,13 +1,14 @@
 """Attention from arbitrary scores, and scores of several kinds."""
 
+import math
 from collections.abc import Sequence
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from vit_vs_cnn.attention.arguments import AnyMask, check_mask, check_positive
-from vit_vs_cnn.attention.functional import drop_weights, masked_softmax
+from vit_vs_cnn.attention.arguments import AnyMask, Heads, HeadValues, TokenWeights, check_mask, check_positive
+from vit_vs_cnn.attention.functional import drop_weights, masked_softmax, scaled_dot_product_attention
 from vit_vs_cnn.attention.kernels import check_kernel, log_bandwidth_parameter, log_kernel
 from vit_vs_cnn.attention.multihead import xavier_uniform_
 
@@ -149,3 +150,33 @@ class ScoredAttention(nn.Module):
         """``attention_from_scores`` of the module's score; with ``return_weights`` also the weights."""
         output, weights = attention_from_scores(self.score(queries, keys), values, mask=mask)
         return (output, weights) if return_weights else output
+
+
+class LocalitySelfAttention(nn.Module):
+    """Self-attention with a learned temperature, in which no token attends to itself.
+
+    ``Attention(Q, K, V) = softmax(R) V``, ``R_ij = q_i . k_j / tau``, ``R_ii`` = minus infinity. ``MultiHeadAttention``
+    takes it as ``inner_attention``. The temperature starts at ``tau = sqrt(head_dim)``.
+
+    Reference: Lee, Lee & Song 2021 (arXiv 2112.13492), section 3.3.
+    Differs: each head has a temperature, as in the authors' code. It is learned as its logarithm, so that it stays
+        positive. The only token of a sequence gets zero.
+
+    Raises:
+        ValueError: if a size is not positive.
+    """
+
+    def __init__(self, num_heads: int, head_dim: int) -> None:
+        super().__init__()
+        check_positive(num_heads=num_heads, head_dim=head_dim)
+        self.log_temperature = nn.Parameter(torch.full((num_heads,), math.log(head_dim) / 2))
+
+    def forward(
+        self, queries: Heads, keys: Heads, values: HeadValues, *, return_weights: bool = False
+    ) -> HeadValues | tuple[HeadValues, TokenWeights]:
+        """Attend to the other tokens; with ``return_weights`` also the weights, whose diagonal is zero."""
+        queries = queries * (-self.log_temperature).exp().to(queries.dtype)[:, None, None]
+        others = ~torch.eye(queries.shape[-2], dtype=torch.bool, device=queries.device)
+        if return_weights:
+            return scaled_dot_product_attention(queries, keys, values, mask=others, scale=1.0, return_weights=True)
+        return scaled_dot_product_attention(queries, keys, values, mask=others, scale=1.0)

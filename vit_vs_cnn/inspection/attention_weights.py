@@ -1,4 +1,4 @@
-"""Attention weights of every layer and their gradients, of our Vision Transformer and of timm's."""
+"""Attention weights of every layer and their gradients, of Vision Transformers of any library."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
+from vit_vs_cnn.attention.arguments import check_choice, check_positive
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.models.input_wrappers import check_positions, list_wrappers, resize_for, unwrap
 from vit_vs_cnn.models.recording import AttentionRecorder, evaluation_mode, record_calls, use_torch_attention
@@ -18,13 +19,62 @@ from vit_vs_cnn.models.vit import VisionTransformer
 Images = Float[Tensor, "batch channels rows cols"]
 #: One for each image.
 Classes = Int64[Tensor, "batch"]
+#: Module and name of torchvision's Vision Transformer.
+TORCHVISION_VIT = ("torchvision.models.vision_transformer", "VisionTransformer")
+
+
+@dataclass(frozen=True)
+class TokenLayout:
+    """Tokens of a network: the prefix tokens, such as a class token, then the patches row by row.
+
+    With a layout as its attribute ``token_layout``, any network has maps of attention, if it attends by
+    ``MultiHeadAttention``, by ``torch.nn.MultiheadAttention`` (``nn.TransformerEncoder``) or by
+    ``F.scaled_dot_product_attention``. Vision Transformers of this package, of timm and of torchvision need none.
+
+    The layout is compared with the network: the number of tokens, the rows of weights (each sums to one), and, where
+    gradients are computed, the tokens that the classifier reads.
+
+    Arguments:
+        grid_size: (rows, cols) of the patch tokens.
+        num_prefix_tokens: number of tokens before the patches.
+        pool: tokens that the classifier reads: the "class" token, which is the first one; the "mean" of the patches, of
+            the "prefix" tokens, or of "all"; or a mean by "attention" of one learned query.
+
+    Raises:
+        ValueError: if a number is out of range, or the pool is unknown or has no token.
+
+    Example:
+        >>> network = UserNetwork()  # images of 32 x 32 pixels, patches of 4 x 4, a class token
+        >>> network.token_layout = TokenLayout((8, 8), num_prefix_tokens=1, pool="class")
+    """
+
+    grid_size: tuple[int, int]
+    num_prefix_tokens: int = 0
+    pool: str = "mean"
+
+    def __post_init__(self) -> None:
+        check_positive(rows=self.grid_size[0], cols=self.grid_size[1])
+        check_choice("pool", self.pool, ("class", "mean", "prefix", "all", "attention"))
+        if self.num_prefix_tokens < (self.pool in ("class", "prefix")):
+            raise ValueError(f'num_prefix_tokens is {self.num_prefix_tokens}, too few for pool="{self.pool}"')
+
+
+def find_layout(network: nn.Module) -> TokenLayout | None:
+    """The layout that a network states, or that of torchvision's Vision Transformer."""
+    if isinstance(layout := getattr(network, "token_layout", None), TokenLayout):
+        return layout
+    # By name: the import of torchvision takes a second.
+    if any((kind.__module__, kind.__name__) == TORCHVISION_VIT for kind in type(network).__mro__):
+        side = int(network.image_size) // int(network.patch_size)  # pyright: ignore[reportArgumentType]
+        return TokenLayout((side, side), num_prefix_tokens=1, pool="class")
+    return None
 
 
 def token_grid(network: nn.Module, image_size: tuple[int, int]) -> tuple[tuple[int, int], int]:
     """(rows, cols) of the patch tokens, and number of tokens before them: class token, registers.
 
     Raises:
-        InputError: neither our Vision Transformer nor timm's, or its images have permuted blocks.
+        InputError: the network has no known tokens and no ``token_layout``, or its images have permuted blocks.
     """
     check_positions(network)
     network = _uncompiled(network)
@@ -32,9 +82,14 @@ def token_grid(network: nn.Module, image_size: tuple[int, int]) -> tuple[tuple[i
         network, image_size = wrapper.network, wrapper.image_size
     if isinstance(network, VisionTransformer):
         return network.grid_size, network.num_prefix_tokens
+    if (layout := find_layout(network)) is not None:
+        return layout.grid_size, layout.num_prefix_tokens
     kind = type(network).__name__
     if not has_attention(network):
-        raise InputError(f"{kind} is not a supported Vision Transformer")
+        raise InputError(
+            f"{kind} is not a supported Vision Transformer; describe its tokens, for example: "
+            'network.token_layout = TokenLayout(grid_size=(8, 8), num_prefix_tokens=1, pool="class")'
+        )
     model: Any = network
     patches = model.patch_embed
     if getattr(patches, "img_size", image_size) == image_size and getattr(patches, "grid_size", None):
@@ -50,15 +105,25 @@ def token_grid(network: nn.Module, image_size: tuple[int, int]) -> tuple[tuple[i
 
 def _averaged_tokens(network: Any, num_prefix_tokens: int) -> slice | None:
     """Tokens whose mean the head gets; None for a pool by attention, of other queries or with learned weights."""
-    if hasattr(network, "head_dist"):
-        return slice(2)  # class and distillation token
-    pool: Any = network.pool if isinstance(network, VisionTransformer) else getattr(network, "global_pool", None)
+    pool: Any = getattr(network, "global_pool", None)
+    if isinstance(network, VisionTransformer):
+        pool = network.pool
+    elif (layout := find_layout(network)) is not None:
+        pool = layout.pool
+    elif hasattr(network, "head_dist"):
+        pool = "prefix"  # class and distillation token
+    elif pool == "avg" and getattr(network, "pool_include_prefix", False):
+        pool = "all"
     match pool:  # the names of this package, and those of timm
         case "class" | "token":
             return slice(1)
+        case "prefix":
+            return slice(num_prefix_tokens)
+        case "all":
+            return slice(None)
         case "mean" | "avg":
-            return slice(0 if getattr(network, "pool_include_prefix", False) else num_prefix_tokens, None)
-        case "sequence" | "map":
+            return slice(num_prefix_tokens, None)
+        case "sequence" | "map" | "attention":
             return None
     raise InputError(
         f"{type(network).__name__} pools its tokens by {pool!r}, which is not a mean of them; known: token, avg, map"
@@ -96,10 +161,12 @@ def attention_maps(
     """The attention weights of every layer, computed explicitly: the logits equal the logits of the fused kernels.
 
     Our Vision Transformer returns them, those of windows scattered to tokens x tokens. In any other network torch's
-    attention is computed explicitly and recorded (see ``AttentionRecorder``): one map for each block, or an error.
+    attention and ours is computed explicitly and recorded (see ``AttentionRecorder``): one map for each block, or an
+    error.
 
     Arguments:
-        network: our or timm's Vision Transformer. It is evaluated without dropout, in any mode.
+        network: Vision Transformer of this package, of timm or of torchvision, or a network with a ``TokenLayout``. It
+            is evaluated without dropout, in any mode.
         verify: for recorded weights, compare the logits with the logits of the fused kernels.
         average_heads: keep the mean of each layer's heads, as one head. Without windows it is taken as soon as they are
             computed: about the time of the forward pass alone, and a fraction of the memory.
@@ -135,8 +202,14 @@ def attention_gradients(
         gradients = torch.autograd.grad(chosen, maps.weights, allow_unused=True)
     if missing := [number for number, gradient in enumerate(gradients) if gradient is None]:
         raise InputError(
-            f"{type(network).__name__}: the logits do not depend on the recorded weights of layers {missing} "
-            "(torch's MultiheadAttention returns copies), so these have no gradients"
+            f"{type(network).__name__}: the logits do not depend on the recorded weights of layers {missing}, "
+            "so these have no gradients"
+        )
+    layout, reads = find_layout(unwrap(_uncompiled(network))), gradients[-1].abs().sum(dim=(0, 1, 3)) > 0
+    if layout is not None and (missed := (reads & (maps.query.sum(dim=0) == 0)).nonzero().flatten().tolist()):
+        raise InputError(
+            f"{type(network).__name__}: the classifier reads the tokens {missed}, but not according to "
+            f'pool="{layout.pool}" of its token_layout'
         )
     return replace(
         maps,
@@ -163,7 +236,7 @@ def chosen_classes(logits: Float[Tensor, "batch classes"], classes: Classes | No
 def has_attention(network: nn.Module) -> bool:
     """True if ``attention_maps`` supports this kind of network; the weights of a particular one may be unavailable."""
     network = unwrap(_uncompiled(network))
-    if isinstance(network, VisionTransformer):
+    if isinstance(network, VisionTransformer) or find_layout(network) is not None:
         return True
     return isinstance(getattr(network, "num_prefix_tokens", None), int) and hasattr(network, "patch_embed")
 
@@ -186,8 +259,12 @@ def _compute_maps(network: nn.Module, images: Tensor, verify: bool, average_head
         shapes = sorted({tuple(layer.shape) for layer in weights})
         raise InputError(
             f"{type(network).__name__} has attention of shapes {shapes} (batch, heads, queries, keys); needed in every "
-            f"layer: from all to all of {tokens} tokens for each of {len(images)} images"
+            f"layer: from all to all of {tokens} tokens ({num_prefix_tokens} and {grid_size[0]} x {grid_size[1]} "
+            f"patches) for each of {len(images)} images"
         )
+    tolerance = max(1e-4, 10 * torch.finfo(weights[0].dtype).eps)
+    if find_layout(network) is not None and any(((w.sum(dim=-1) - 1).abs() > tolerance).any() for w in weights):
+        raise InputError(f"{type(network).__name__} has rows of attention weights that do not sum to 1")
     query = _query(network, weights[0], num_prefix_tokens, pooled)
     return AttentionMaps(logits, weights, query, grid_size, num_prefix_tokens)
 
@@ -217,7 +294,8 @@ def _recorded_weights(
     network: nn.Module, images: Tensor, average_heads: bool
 ) -> tuple[Tensor, list[Tensor], list[Tensor]]:
     """Logits, the weights of self-attention, and those whose queries are not the tokens."""
-    with use_torch_attention(network), AttentionRecorder(average_heads=average_heads) as recorder:
+    recorder = AttentionRecorder(average_heads=average_heads)
+    with use_torch_attention(network), recorder.record_layers(network), recorder:
         logits = network(images)
     kind = type(network).__name__
     square = [layer for layer in recorder.weights if layer.shape[2] == layer.shape[3]]

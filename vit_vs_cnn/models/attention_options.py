@@ -12,14 +12,14 @@ from vit_vs_cnn.attention.linear import LinearAttention
 from vit_vs_cnn.attention.multihead import MultiHeadAttention
 from vit_vs_cnn.attention.positions import RotaryPosition
 from vit_vs_cnn.attention.relative import QuadraticBias, RelativeBias
-from vit_vs_cnn.attention.scores import AdditiveScore, KernelScore, ScoredAttention
+from vit_vs_cnn.attention.scores import AdditiveScore, KernelScore, LocalitySelfAttention, ScoredAttention
 from vit_vs_cnn.attention.windows.blocks import BlockWindow
 from vit_vs_cnn.attention.windows.sliding import SlidingWindow
 from vit_vs_cnn.bounds import Size2d
 
 POOLS = ("mean", "class", "sequence")
 POSITIONS = ("learned", "sincos", "relative", "quadratic", "rotary", "conditional", "none")
-SCORES = ("dot_product", "additive", "gaussian", "linear", "gated")
+SCORES = ("dot_product", "additive", "gaussian", "linear", "gated", "locality")
 WINDOW_KINDS = ("sliding", "block")
 INITIALIZATIONS = ("default", "mimetic", "impulse")
 
@@ -90,6 +90,8 @@ class VitAttentionOptions:
                 return ScoredAttention(KernelScore("gaussian", head_dim**0.25, learn_bandwidth=True))
             case "linear":
                 return LinearAttention()
+            case "locality":
+                return LocalitySelfAttention(self.num_heads, head_dim)
             case "gated" if self.pool != "class" or layer < self.depth - 1:
                 # Of a last layer only the class token is pooled, which has no position: a gate would be unused there.
                 return GatedAttention(grid_size, self.num_heads, self.num_prefix_tokens)

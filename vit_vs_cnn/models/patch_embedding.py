@@ -2,13 +2,17 @@
 
 from itertools import pairwise
 
+import torch
+import torch.nn.functional as F
 from einops import rearrange
-from torch import nn
+from jaxtyping import Float
+from torch import Tensor, nn
 
 from vit_vs_cnn.attention.arguments import Images, Tokens, check_choice
+from vit_vs_cnn.attention.multihead import NORM_EPS
 from vit_vs_cnn.bounds import Size2d, as_rows_and_cols
 
-STEMS = ("patch", "conv", "conv_pool")
+STEMS = ("patch", "shifted", "conv", "conv_pool")
 #: Channels between the convolutions of the stem "conv_pool".
 HIDDEN_CHANNELS = 64
 
@@ -18,8 +22,8 @@ class PatchEmbedding(nn.Module):
 
     ``tokens[row * cols + col] = W patch(row, col) + b``: tokens in row-major order.
 
-    Reference: Dosovitskiy et al. 2021, equation 1; stem "conv": Xiao et al. 2021, section 4; stem "conv_pool": Hassani
-    et al. 2021 (CCT), equation 1.
+    Reference: Dosovitskiy et al. 2021, equation 1; stem "shifted": see ``ShiftedPatches``; stem "conv": Xiao et al.
+    2021, section 4; stem "conv_pool": Hassani et al. 2021 (CCT), equation 1.
     Differs: the conv stem has log2(patch_size) convolutions of stride 2, independent of the depth of the encoder.
 
     Arguments:
@@ -27,15 +31,16 @@ class PatchEmbedding(nn.Module):
         patch_size: size of a patch in pixels, one number or (rows, cols) that divide ``image_size``.
         in_channels: number of channels of the images.
         embed_dim: width of a token.
-        stem: "patch" is one linear map per patch (the weights of ``conv2d`` with that stride, flattened). "conv" is a
-            sequence of 3x3 convolutions with batch norm and ReLU, then a 1x1 convolution. Its strides multiply to
-            ``patch_size``. "conv_pool" is log2(patch_size) times a 3x3 convolution without bias, ReLU and a 3x3
-            max-pool of stride 2. It has 64 channels, and ``embed_dim`` after the last convolution.
+        stem: "patch" is one linear map per patch (the weights of ``conv2d`` with that stride, flattened). "shifted" is
+            one linear map per patch of the image and of its shifts (``ShiftedPatches``). "conv" is a sequence of 3x3
+            convolutions with batch norm and ReLU, then a 1x1 convolution. Its strides multiply to ``patch_size``.
+            "conv_pool" is log2(patch_size) times a 3x3 convolution without bias, ReLU and a 3x3 max-pool of stride 2.
+            It has 64 channels, and ``embed_dim`` after the last convolution.
         bias: add a bias in the map to a token; ignored by "conv_pool".
 
     Raises:
         ValueError: if the patches do not tile the image, or the stem is unknown. For convolutional stems also if
-            ``patch_size`` is not a square power of two (at least 2 for "conv_pool").
+            ``patch_size`` is not a square power of two (at least 2 for "conv_pool"), for "shifted" if a side is 1.
     """
 
     def __init__(
@@ -58,6 +63,9 @@ class PatchEmbedding(nn.Module):
         check_choice("stem", stem, STEMS)
         self.projection = nn.Linear(in_channels * self.patch_size[0] * self.patch_size[1], embed_dim, bias=bias)
         self.stem = None
+        if stem == "shifted":
+            self.stem = ShiftedPatches(self.patch_size, in_channels)
+            self.projection = nn.Linear(self.stem.norm.normalized_shape[0], embed_dim, bias=bias)
         if stem == "conv":
             self.stem = _conv_stem(self.patch_size, in_channels, embed_dim)
             self.projection = nn.Linear(embed_dim, embed_dim, bias=bias)
@@ -99,6 +107,39 @@ class PatchEmbedding(nn.Module):
         # A product, not conv2d: a quarter faster on a CPU, forward and backward.
         patches = rearrange(images, "b c (rows y) (cols x) -> b (rows cols) (c y x)", y=patch_rows, x=patch_cols)
         return self.projection(patches)
+
+
+class ShiftedPatches(nn.Module):
+    """Patches of an image and of four copies of it, which are shifted diagonally by half a patch; layer norm of each.
+
+    ``S(x) = LN(P([x; s_1; s_2; s_3; s_4]))``: the image and its shifts side by side along the channels, P the division
+    into patches. Outside of the image are zeros. The receptive field of a token has twice the rows and columns of its
+    patch.
+
+    Reference: Lee, Lee & Song 2021 (arXiv 2112.13492), section 3.2 (shifted patch tokenization).
+    Differs: half of an odd patch size is rounded down.
+
+    Raises:
+        ValueError: if a side of the patches is 1.
+    """
+
+    def __init__(self, patch_size: tuple[int, int], in_channels: int) -> None:
+        super().__init__()
+        if min(patch_size) < 2:
+            raise ValueError(f'patch_size must be at least 2 with stem="shifted", but is {patch_size} (rows, cols)')
+        self.patch_size = patch_size
+        self.norm = nn.LayerNorm(5 * in_channels * patch_size[0] * patch_size[1], eps=NORM_EPS)
+
+    def forward(self, images: Images) -> Float[Tensor, "batch pixels grid_rows grid_cols"]:
+        rows, cols = images.shape[2:]
+        down, right = (side // 2 for side in self.patch_size)
+        padded = F.pad(images, (right, right, down, down))
+        corners = [(top, left) for top in (0, 2 * down) for left in (0, 2 * right)]
+        shifted = [padded[..., top : top + rows, left : left + cols] for top, left in corners]
+        row_size, col_size = self.patch_size
+        stacked = torch.cat([images, *shifted], dim=1)
+        patches = rearrange(stacked, "b c (rows y) (cols x) -> b rows cols (c y x)", y=row_size, x=col_size)
+        return rearrange(self.norm(patches), "b rows cols pixels -> b pixels rows cols")
 
 
 def _halvings(patch_size: tuple[int, int], stem: str) -> int:

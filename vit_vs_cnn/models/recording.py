@@ -1,15 +1,18 @@
 """Recording of a forward pass: inputs and outputs of modules, and the attention weights that fused kernels hide."""
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
+from einops import rearrange
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from vit_vs_cnn.attention.functional import attend
+from vit_vs_cnn.attention.multihead import MultiHeadAttention
 from vit_vs_cnn.errors import InputError
 
 #: Weights of one head that a CPU holds at once: about the size of its cache.
@@ -50,8 +53,9 @@ class AttentionRecorder(TorchFunctionMode):
     """Context that computes torch's attention without fused kernels, and stores its weights.
 
     After ``with AttentionRecorder() as recorder: logits = network(images)``, ``recorder.weights`` has the weights of
-    every call of ``F.scaled_dot_product_attention`` and ``F.multi_head_attention_forward``, in order. The
-    outputs of the first are computed from these weights, so that gradients with respect to them exist.
+    every call of ``F.scaled_dot_product_attention`` and ``F.multi_head_attention_forward``, in order, and of every
+    ``MultiHeadAttention`` in networks that ``record_layers`` got. Outputs are computed from these weights, so that
+    gradients with respect to them exist.
 
     Attention that a network computes with other functions is not recorded. The caller has to check how many weights
     there are.
@@ -75,6 +79,9 @@ class AttentionRecorder(TorchFunctionMode):
         if func is F.multi_head_attention_forward:
             output, weights = func(*args, **{**kwargs, "need_weights": True, "average_attn_weights": False})
             self._store(weights if weights.ndim == 4 else weights.unsqueeze(0))
+            call = inspect.signature(func).bind(*args, **kwargs).arguments
+            if torch.is_grad_enabled() and weights.ndim == 4 and weights.shape[-1] == len(call["value"]):
+                output = _output_of_weights(weights, **call)
             if not kwargs.get("need_weights", True):
                 return output, None
             return output, weights.mean(dim=-3) if kwargs.get("average_attn_weights", True) else weights
@@ -110,10 +117,43 @@ class AttentionRecorder(TorchFunctionMode):
         self._store(weights)
         return output
 
+    @contextmanager
+    def record_layers(self, network: nn.Module) -> Iterator[None]:
+        """Context in which every ``MultiHeadAttention`` of the network stores its weights, with any window or score."""
+        calls: list[tuple[bool, int]] = []  # whether the caller wants weights, and the number of weights before
+
+        def request(_: nn.Module, inputs: Any, options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+            calls.append((options.get("return_weights", False), len(self.weights)))
+            return inputs, {**options, "return_weights": True}
+
+        def store(_: nn.Module, inputs: Any, attended: tuple[Tensor, Tensor]) -> Any:
+            (is_wanted, count), (output, weights) = calls.pop(), attended
+            del self.weights[count:]  # those of functions that the layer called
+            self._store(weights)
+            return attended if is_wanted else output
+
+        layers = [module for module in network.modules() if isinstance(module, MultiHeadAttention)]
+        handles = [layer.register_forward_pre_hook(request, with_kwargs=True) for layer in layers]
+        handles += [layer.register_forward_hook(store, prepend=True) for layer in layers]
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
     def _store(self, weights: Tensor) -> None:
         if self.average_heads and weights.shape[2] == weights.shape[3]:
             weights = weights.mean(dim=1, keepdim=True)
         self.weights.append(weights)
+
+
+def _output_of_weights(weights: Tensor, *, value: Tensor, out_proj_weight: Tensor, **call: Any) -> Tensor:
+    """Output of ``F.multi_head_attention_forward``, whose own output does not depend on the weights that it returns."""
+    packed, bias = call["in_proj_weight"], call["in_proj_bias"]
+    value_weight = call["v_proj_weight"] if call.get("use_separate_proj_weight") else packed.chunk(3)[2]
+    values = F.linear(value, value_weight, None if bias is None else bias.chunk(3)[2])
+    heads = weights @ rearrange(values, "n b (heads d) -> b heads n d", heads=weights.shape[1])
+    return F.linear(rearrange(heads, "b heads n d -> n b (heads d)"), out_proj_weight, call["out_proj_bias"])
 
 
 def _attend_with_mean_weights(

@@ -242,7 +242,7 @@ def _our_features(model: Any) -> dict[str, bool]:
 
     return {
         "num_classes=0": not isinstance(model.head, nn.Linear),
-        'stem="conv" or "conv_pool"': model.patch_embedding.stem is not None,
+        'stem="shifted", "conv" or "conv_pool"': model.patch_embedding.stem is not None,
         'pool="sequence"': model.pool == "sequence",
         "window_size": some("window"),
         'position="relative" or "quadratic"': some("relative_position"),

@@ -29,9 +29,10 @@ from vit_vs_cnn.models.timm_interface import TimmInterface
 if TYPE_CHECKING:
     import timm.models.vision_transformer
 
-#: Last parts of the names of parameters without weight decay: positions, class token and registers.
+#: Last parts of the names of parameters without weight decay: positions, class token, registers and temperatures.
 NO_WEIGHT_DECAY_SUFFIXES = (
     *("class_token", "registers", "position.encoding", "inner_attention.gate", "inner_attention.position.projection"),
+    "inner_attention.log_temperature",
     *(f"relative_position.{name}" for name in ("table", "prefix", "centres", "sharpness")),
 )
 
@@ -59,7 +60,7 @@ class VisionTransformer(TimmInterface):
             columns. In the scores of every layer: "relative", a learned bias for each head and offset, or "quadratic",
             one that decreases with the distance from an offset for each head. In queries and keys: "rotary". After the
             first block: "conditional", a convolution. Or "none".
-        stem: map from a patch to a token, "patch", "conv" or "conv_pool"; see ``PatchEmbedding``.
+        stem: map from a patch to a token, "patch", "shifted", "conv" or "conv_pool"; see ``PatchEmbedding``.
         class_token: put a class token before the patches; None for exactly when ``pool="class"``. With another pool it
             takes part in attention but is not pooled.
         registers: number of learned tokens without position, after the class token, that take part in attention and are
@@ -79,10 +80,11 @@ class VisionTransformer(TimmInterface):
             window in every second layer.
         window_boundary: rule at the edge: "mask", or for sliding windows "zero"; see ``local_attention``.
         score: score of a patch for another: the scaled "dot_product", an "additive" network, a "gaussian" kernel of the
-            distance with a learned bandwidth, "linear" features in O(tokens), or "gated". "gated" heads mix the dot
-            product with attention to a neighbour and start near a convolution (``GatedAttention``; with
-            ``pool="class"`` in all layers but the last). The last four exclude window, relative or quadratic position
-            and attention dropout.
+            distance with a learned bandwidth, "linear" features in O(tokens), "gated" or "locality". "gated" heads mix
+            the dot product with attention to a neighbour and start near a convolution (``GatedAttention``; with
+            ``pool="class"`` in all layers but the last). "locality" heads have a learned temperature, and no token
+            attends to itself (``LocalitySelfAttention``). All but the first exclude window, relative or quadratic
+            position and attention dropout.
         initialization: initial weights of attention. "default": Xavier uniform. "mimetic": patches attend to similar
             patches; made for position="sincos". "impulse": each head attends to one neighbour of a 3 x 3 kernel. It
             needs a sincos position, or a learned one, which then starts as sincos. It excludes class token and window.
@@ -163,7 +165,7 @@ class VisionTransformer(TimmInterface):
         self.initialization = initialization
         self.in_chans, self.num_classes = in_channels, num_classes
         self.patch_embedding = PatchEmbedding(image_size, patch_size, in_channels, embed_dim, stem, bias=not pre_norm)
-        self.first_conv = f"patch_embedding.{'projection' if stem == 'patch' else 'stem.0'}"
+        self.first_conv = f"patch_embedding.{'projection' if stem in ('patch', 'shifted') else 'stem.0'}"
         self.data_config = {"input_size": (in_channels, *self.image_size), "fixed_input_size": True}
         layer = {"num_chs": embed_dim, "reduction": max(self.patch_embedding.patch_size)}
         self.feature_info = [{"module": f"encoder.blocks.{number}", **layer} for number in range(depth)]
@@ -256,7 +258,7 @@ class VisionTransformer(TimmInterface):
         }
 
     def no_weight_decay(self) -> set[str]:
-        """Names of parameters without weight decay: positions, class token and registers."""
+        """Names of parameters without weight decay: positions, class token, registers and temperatures."""
         return {name for name, _ in self.named_parameters() if name.endswith(NO_WEIGHT_DECAY_SUFFIXES)}
 
     def resize(self, image_size: Size2d) -> "VisionTransformer":
