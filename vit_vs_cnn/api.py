@@ -869,7 +869,7 @@ def export(
     """Export a trained network, and check that each exported file gives the same logits.
 
     An onnx file takes pixel values in [0, 1] and normalizes them. safetensors and timm files contain weights only;
-    config.json in the same folder contains classes, image size and normalization.
+    config.json in the same folder contains classes, image size and normalization. model.safetensors is always written.
 
     Arguments:
         path: a checkpoint, or the folder of a run or an experiment.
