@@ -13,6 +13,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import vit_vs_cnn as vc
 from tests.refused import refused
+from vit_vs_cnn.comparison.accuracy import ExperimentComparisons, find_experiment_comparisons
+from vit_vs_cnn.comparison.entries import load_entries
 from vit_vs_cnn.data.images import LabelledImages
 
 COUNT = 23
@@ -73,6 +75,8 @@ def test_evaluations_on_new_images_have_their_own_log_and_pair_the_seeds_of_an_e
     log = experiment.parent / "test-sets" / f"{compared.fingerprint}.jsonl"
     assert log not in logs and log.read_bytes().count(b"\n") == 8
     assert compared.accuracy.pairs[0].seeds == 2
+    entries, _ = load_entries([str(experiment)], data=data)  # the plan of the experiment is for its test images
+    assert find_experiment_comparisons(entries) == ExperimentComparisons()
 
 
 def test_training_and_test_images_are_not_new(nets):

@@ -46,7 +46,7 @@ def _changed(run: Path, folder: Path, name: str, options) -> LoadedNetwork:
         ("vit_nano", {"position": "sincos", "registers": 2, "depth": 1, "pool": "class"}, "vit_tiny_patch16_224"),
         ("vit_nano", {"position": "relative", "depth": 1}, "vit_nano_vit_vs_cnn"),
         ("vit_nano", {"input_size": [16, 24], "depth": 1}, "vit_tiny_patch16_224"),
-        ("timm/test_resnet", {}, "test_resnet"),
+        ("timm/test_resnet", {"input_size": [16, 24]}, "test_resnet"),
         ("attention/resnet8", {"width": 4}, None),
     ],
 )

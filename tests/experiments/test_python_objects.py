@@ -107,6 +107,8 @@ def _path(value):
         _net_class,
         _linear,
         lambda one: EarlyStopping("val/loss", patience=one),
+        lambda one: (lambda image: image + 1, lambda image: image + 2)[one // 4],
+        lambda one: lambda image, by=one: image + by,
     ],
 )
 def test_the_identity_of_an_object_is_its_code_and_its_attributes(make):

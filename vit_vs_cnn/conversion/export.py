@@ -143,14 +143,14 @@ def write_model_card(trained: TrainedNetwork) -> str:
     about, result = trained.about, read_run_result(trained.path, trained.network)
     accuracy = "The accuracy of these weights is not recorded."
     if result is not None:
-        low, high = (100 * end for end in (result.scores.accuracy_interval.low, result.scores.accuracy_interval.high))
-        accuracy = f"Accuracy: {100 * result.accuracy:.1f} % (95 % interval {low:.1f} to {high:.1f} %) on "
-        accuracy += f"{result.scores.scored_images:,} {result.scores.scored_on} images."
+        ends, of = result.scores.accuracy_interval, f"{result.scores.scored_images:,} {result.scores.scored_on} images"
+        interval = f"95 % interval {100 * ends.low:.1f} to {100 * ends.high:.1f} %"
+        accuracy = f"Accuracy: {100 * ends.value:.1f} % ({interval}) on {of}."
     name, temperature = _hub_config(trained).get("architecture"), trained.calibration.temperature
     data = ModelCardData(library_name="timm" if name else "vit_vs_cnn", pipeline_tag="image-classification")
-    register = "vit_vs_cnn.models.timm_interface.register_with_timm()\n" * str(name).endswith(TIMM_SUFFIX)
-    lines = [f"{register}timm.create_model('hf-hub:USER/NAME', pretrained=True)"] * bool(name)
-    code = "\n".join(["vit_vs_cnn.load('hf-hub:USER/NAME').predict('photo.jpg')", *lines])
+    code = "vit_vs_cnn.load('hf-hub:USER/NAME').predict('photo.jpg')\n"
+    code += "vit_vs_cnn.models.timm_interface.register_with_timm()\n" * str(name).endswith(TIMM_SUFFIX)
+    code += "timm.create_model('hf-hub:USER/NAME', pretrained=True)\n" * bool(name)
     return f"""---
 {data.to_yaml()}
 # license: choose one
@@ -170,8 +170,7 @@ Probabilities are {"not calibrated" if temperature is None else f"calibrated (te
 {trained.decoding.interpolation} interpolation, values from 0 to 1, mean {about.mean}, std {about.std}.
 
 ```python
-{code}
-```
+{code}```
 """
 
 

@@ -159,10 +159,10 @@ def parse_optimizer(value: Any) -> Optimizer:
     Raises:
         InputError: another value, or a wrong setting.
     """
-    settings = value if isinstance(value, Optimizer | str) else replace_objects(value, ("optimizer",))
-    if isinstance(settings, Optimizer):
-        return settings
-    return build(Optimizer, {"name": settings} if isinstance(settings, str) else settings, location="optimizer")
+    if isinstance(value, Optimizer):
+        return value
+    settings = {"name": value} if isinstance(value, str) else replace_objects(value, ("optimizer",))
+    return build(Optimizer, settings, location="optimizer")
 
 
 def import_class(path: str, *, location: str, trust: bool) -> Any:

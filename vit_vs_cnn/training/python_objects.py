@@ -115,11 +115,12 @@ def _describe(value: Any, seen: dict[int, Any]) -> Any:  # noqa: PLR0911
         return []
     seen[id(value)] = value
     if isinstance(value, types.FunctionType):
-        return [_read_source(value), describe(inspect.getclosurevars(value).nonlocals)]
-    if isinstance(value, functools.partial):
-        return describe([value.func, value.args, value.keywords])
-    if isinstance(value, types.MethodType):
-        return describe([value.__func__, value.__self__])
+        code, used = value.__code__, inspect.getclosurevars(value).nonlocals
+        operations = [code.co_code, code.co_names, code.co_consts] if value.__name__ == "<lambda>" else []  # of a line
+        return [_read_source(value), describe([value.__defaults__, value.__kwdefaults__, used, operations])]
+    if isinstance(value, functools.partial | types.MethodType):
+        names = ("func", "args", "keywords", "__func__", "__self__")
+        return describe([getattr(value, name, None) for name in names])
     if isinstance(value, type):
         members = {name: inner for name, inner in vars(value).items() if callable(inner) or name[:2] != "__"}
         return [value.__qualname__, describe(value.__bases__), describe(members)]
