@@ -67,7 +67,7 @@ CALLS = {
     "vc.compare(5)": "compare: expected paths, got int",
     "vc.load(5)": "load: expected the path of a checkpoint or a folder, got 5",
     "vc.inspect()": "inspect: no network is given; give checkpoints or folders of runs",
-    "vc.Classifier(None, num_classes=2, optimizer=print)": "optimizer: expected Optimizer of vit_vs_cnn",
+    "vc.Classifier(None, num_classes=2, optimizer=print)": "optimizer: expected a name or a class",
     "vc.Classifier(None, num_classes=2, schedule=[5])": "schedule: expected Schedule of vit_vs_cnn",
 }
 
@@ -143,7 +143,6 @@ def test_an_explanation_contains_the_map_of_the_method_and_can_be_plotted(vit, s
 def test_impossible_explanations_are_refused_with_the_reason(found, vit, stored):
     image = stored[0].images[0]
     for network, images, options, message in [
-        (vit, stored[0].images[:2], {}, "explain takes one image, got 2"),
         (vit, image, {"class_name": "dragon"}, "class dragon: no such class; there are"),
         (vc.load(found.folder, "resnet"), image, {"method": "relevance"}, "attention"),
         (vit, image, {"method": "relevanse"}, 'there is no method "relevanse"'),

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from vit_vs_cnn.data.images import LabelledImages
     from vit_vs_cnn.data.options import Augmentation
     from vit_vs_cnn.inspection import attention_rollout
+    from vit_vs_cnn.loaded_network import LoadedNetwork
     from vit_vs_cnn.models import ResNet, VisionTransformer, create_model, list_models, register_model
     from vit_vs_cnn.training.classifier import Classifier
 
@@ -45,6 +46,7 @@ _MODULES = {
     "data.images": ("LabelledImages",),
     "data.options": ("Augmentation",),
     "inspection": ("attention_rollout",),
+    "loaded_network": ("LoadedNetwork",),
     "models": ("ResNet", "VisionTransformer", "create_model", "list_models", "register_model"),
     "training.classifier": ("Classifier",),
 }

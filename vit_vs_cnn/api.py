@@ -53,6 +53,7 @@ def train(
     overrides: Mapping[str, Any] | None = None,
     *,
     data: Any = None,
+    models: Mapping[str, Any] | None = None,
     force: bool = False,
     quiet: bool = False,
 ) -> "Findings | None":
@@ -63,10 +64,15 @@ def train(
     Arguments:
         config: YAML file or name of a built-in config (decide, cifar10, ...). With several, later ones override earlier
             ones. Default: quickstart.
-        overrides: settings by dotted name, ``{"protocol.seeds": [0, 1, 2]}``, which override the config.
-        data: images in place of those of the config: a Dataset of (image, label) pairs, a Hugging Face dataset,
-            (images, labels) as arrays or tensors, {images, labels, groups, class_names}, {train, validation, test} of
-            these, or the path of a folder or a table. A copy is kept in the cache (data.own.cache) for later commands.
+        overrides: settings by dotted name, ``{"protocol.seeds": [0, 1, 2]}``, which override the config. Losses,
+            optimizers, metrics, transforms, callbacks and loggers may be objects. Runs with objects are executed in
+            this process.
+        data: images in place of those of the config: a Dataset of (image, label) pairs, a DataLoader of one, a Hugging
+            Face dataset, (images, labels) as arrays or tensors, {images, labels, groups, class_names}, (train, test) or
+            {train, validation, test} of these, or the path of a folder or a table. A copy is kept in the cache
+            (data.own.cache) for later commands.
+        models: models in place of those of the config, by name: the name of a model, its settings, a class or function
+            that makes a network, or a network, of which every run gets a copy.
         force: train although the experiment has finished runs with other settings. The report leaves those runs out.
         quiet: hide progress.
 
@@ -88,7 +94,7 @@ def train(
     """
     started = time.monotonic()
     overrides = _check_overrides(overrides)
-    experiment = _with_images(load_experiment(config, overrides), data)
+    experiment = _keep_in_this_process(_with_images(load_experiment(config, overrides, models), data))
     _check_early(experiment)
     console = open_console(quiet=quiet)
     beginning = "Continuing" if (experiment.folder / "experiment.yaml").exists() else "Starting"
@@ -177,7 +183,7 @@ def tune(
         raise InputError(
             "minutes: tune takes no time limit; limit it by tuning.trials and protocol.budget, or use train --minutes"
         )
-    experiment = _with_images(load_experiment(config, overrides), data)
+    experiment = _keep_in_this_process(_with_images(load_experiment(config, overrides), data))
     _check_early(experiment)
     with _progress(quiet):
         from vit_vs_cnn.experiments.tuning import tune as select_recipes
@@ -205,6 +211,23 @@ def _check_early(experiment: Experiment) -> None:
     _refuse_output_inside(_check_root(experiment.data), experiment.folder)
     if experiment.data.kind == "folder":
         check_folder(Path(experiment.data.root), experiment.data.folder)
+
+
+def _keep_in_this_process(experiment: Experiment) -> Experiment:
+    """Execute all runs here if they use objects, or names of models, that only this process has.
+
+    Raises:
+        InputError: the config asks for other processes.
+    """
+    from vit_vs_cnn.models.presets import REGISTERED
+    from vit_vs_cnn.training.python_objects import uses_objects
+
+    executor, names = experiment.executor, {model.name for model in experiment.models.values()}
+    if not (names & {*REGISTERED} or uses_objects(experiment.to_dict())):
+        return experiment
+    if executor.name not in ("auto", "local"):
+        raise InputError(f"executor {executor.name}: only this process has objects given in Python; set it to local")
+    return dataclasses.replace(experiment, executor=dataclasses.replace(executor, name="local", workers=None))
 
 
 def _check_root(data: Data) -> list[Path]:
@@ -390,6 +413,7 @@ def report(folder: Place, output: Place | None = None, *, quiet: bool = False) -
 @preserve_process_state()
 def compare(
     *paths: Place,
+    data: Place | Any | None = None,
     parts: Sequence[str] | None = None,
     skip: Sequence[str] | None = None,
     quick: bool = False,
@@ -411,6 +435,8 @@ def compare(
     Arguments:
         paths: checkpoints, folders of runs or experiments, exported .safetensors files, timm/NAME (randomly
             initialized) or timm/NAME=FILE. LABEL=PATH sets the label of a row.
+        data: new labelled images in place of the test images: a folder of class folders, a table (.csv), or in Python
+            any set of images that train takes. They must be no training or test images of the networks.
         parts: parts to compare: accuracy, calibration, corruptions, similarity, cost, differences. Default: all.
         skip: parts to leave out.
         quick: use fewer images for corruptions and similarity, and fewer rounds of timing.
@@ -445,6 +471,7 @@ def compare(
         report_progress("opening")
         entries, notes = load_entries(
             _paths(paths, "compare"),
+            data=data,
             root=None if root is None else _existing_path(root),
             train_size=train_size,
             open_test_set=open_test_set,
@@ -842,7 +869,7 @@ def export(
     """Export a trained network, and check that each exported file gives the same logits.
 
     An onnx file takes pixel values in [0, 1] and normalizes them. safetensors and timm files contain weights only;
-    config.json in the same folder contains classes, image size and normalization.
+    config.json in the same folder contains classes, image size and normalization. model.safetensors is always written.
 
     Arguments:
         path: a checkpoint, or the folder of a run or an experiment.
@@ -919,16 +946,18 @@ def load(
     trust: bool = False,
     *,
     classes_from: "Place | TrainedNetwork | LabelledImages | None" = None,
+    network: Any = None,
 ) -> "LoadedNetwork":
     """Load a trained network: ``load(path).predict(images)``. No code in the file is executed.
 
     Arguments:
-        path: a checkpoint, an exported .safetensors file, the folder of a run or an experiment, or
-            ``timm/NAME=FILE``.
+        path: a checkpoint, an exported file or folder, the folder of a run or an experiment, ``timm/NAME=FILE``, or
+            ``hf-hub:USER/REPOSITORY`` of the Hugging Face Hub.
         model: model of an experiment. Its run with the longest budget, the largest training size and the first
             seed is loaded.
         trust: import a user-defined model class that the file names.
         classes_from: network, its path, or images, with the classes and the image shape to use for a timm model.
+        network: class, function or network that was given to train in an earlier process.
 
     Raises:
         InputError: a path that cannot be opened, an unknown model, or an experiment with several models and no choice.
@@ -940,11 +969,16 @@ def load(
         ['image', 'predicted', 'probability']
     """
     from vit_vs_cnn.data.images import LabelledImages
-    from vit_vs_cnn.loaded_network import LoadedNetwork
+    from vit_vs_cnn.loaded_network import HUB_PREFIX, LoadedNetwork
     from vit_vs_cnn.networks.trained_network import TrainedNetwork
+    from vit_vs_cnn.training.python_objects import replace_objects
 
     if not isinstance(path, str | os.PathLike):
         raise InputError(f"load: expected the path of a checkpoint or a folder, got {path!r}")
+    if os.fspath(path).startswith(HUB_PREFIX):
+        return LoadedNetwork.from_pretrained(path, trust=trust)
+    if network is not None:
+        replace_objects({"models": {"given": network}})
     if isinstance(classes_from, str | os.PathLike):
         classes_from = TrainedNetwork.open(classes_from, model=model, trust=trust)
     elif classes_from is not None and not isinstance(classes_from, TrainedNetwork | LabelledImages):
@@ -953,12 +987,14 @@ def load(
 
 
 def load_experiment(
-    config: Config | Sequence[Config] | None = None, overrides: Mapping[str, Any] | None = None
+    config: Config | Sequence[Config] | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    models: Mapping[str, Any] | None = None,
 ) -> Experiment:
     """Read a config with overrides and check every setting.
 
     Arguments:
-        config, overrides: as in ``train``.
+        config, overrides, models: as in ``train``.
 
     Raises:
         InputError: a setting that is unknown or has a wrong value, or images that synthetic ones would replace.
@@ -971,11 +1007,22 @@ def load_experiment(
     values: dict[str, Any] = {}
     for source in configs or [None]:
         merge(values, _read_settings(source))
+    if models is not None:
+        if not isinstance(models, Mapping) or not models:
+            raise InputError(f'models: expected models by name, such as {{"mine": MyNetwork}}, got {models!r:.80}')
+        for name, model in models.items():
+            if not (isinstance(model, str | Mapping) or callable(model)):
+                raise InputError(
+                    f'models.{name}: expected a name such as "vit_nano", settings, a torch.nn.Module, its class or a '
+                    f"function that makes one, got {model!r:.80}"
+                )
+        values |= expand_short_forms(_to_settings({"models": models}))
+        values["protocol"] = {**(values.get("protocol") or {}), "pairs": None}
     overrides = _check_overrides(overrides)
     if len(units := [name for name in overrides if name.startswith("protocol.budget.")]) > 1:
         raise InputError(f"{', '.join(units)}: set only one of them")
     for name, value in overrides.items():
-        override(values, name, to_plain(value))
+        override(values, name, _to_settings(value, name))
     experiment = experiment_from_dict(values, trusted=all(getattr(source, "trusted", True) for source in configs))
     data, names = experiment.data, _override_names(overrides)
     is_unused = data.kind == "synthetic" and data.root != Data.root
@@ -1006,12 +1053,19 @@ def _read_settings(config: Config | None) -> dict[str, Any]:
     if isinstance(config, Experiment):
         return config.to_dict()
     if isinstance(config, Mapping):
-        return expand_short_forms(to_plain(dict(config)))
+        return expand_short_forms(_to_settings(config))
     if not isinstance(config, str | os.PathLike | None):
         raise InputError(
             f"config: expected a YAML file, the name of a config, a mapping or an Experiment, got {config!r}"
         )
     return read_config(find_config() if config is None else find_config(config))
+
+
+def _to_settings(value: Any, name: str = "") -> Any:
+    """Plain values in place of objects, of a setting by its dotted name or of a whole config."""
+    from vit_vs_cnn.training.python_objects import replace_objects
+
+    return to_plain(replace_objects(value, tuple(name.split(".")) if name else ()))
 
 
 def _check_overrides(values: Mapping[str, Any] | None) -> Mapping[str, Any]:

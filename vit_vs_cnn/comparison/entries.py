@@ -1,5 +1,6 @@
 """The networks of a comparison: opened from paths, named, and evaluated once on their test images."""
 
+import contextlib
 import functools
 import itertools
 from collections import Counter
@@ -8,6 +9,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
+import numpy as np
+import torch
+from jaxtyping import UInt64
+
+from vit_vs_cnn.comparison.new_images import read_labelled_images
 from vit_vs_cnn.config.identity import hash_settings, run_identity
 from vit_vs_cnn.console import join_names
 from vit_vs_cnn.data.images import LabelledImages
@@ -36,7 +42,7 @@ class ComparisonEntry:
         seed: of its subset and its initialization; None if not known.
         subset: hash of its training images; None if not known.
         config: settings that decide the result, as plain values.
-        stored: file with the predictions of its first test, or None.
+        stored: file with the predictions of its first test; None for new images.
         log_caveat: caveat in the test-set log that allows no conclusion, or None.
     """
 
@@ -78,6 +84,7 @@ class RunPredictions(NamedTuple):
     predictions: Predictions
 
 
+Hashes: TypeAlias = UInt64[np.ndarray, "_"]
 SeededNetwork: TypeAlias = ComparisonEntry | RunPredictions
 ScoredNetwork: TypeAlias = TestedEntry | RunPredictions
 Network = TypeVar("Network", bound=SeededNetwork)
@@ -155,6 +162,7 @@ def paired_rows(first: Sequence[SeededNetwork], second: Sequence[SeededNetwork])
 def load_entries(
     words: Sequence[str],
     *,
+    data: Any = None,
     root: Path | None = None,
     train_size: int | None = None,
     open_test_set: bool = False,
@@ -163,6 +171,9 @@ def load_entries(
 ) -> tuple[list[ComparisonEntry], list[str]]:
     """Open all networks and check that they can be compared. Returns the entries, and notes on defaults that were used.
 
+    Arguments:
+        data: new images in place of the test images, as ``read_labelled_images`` takes them.
+
     Raises:
         InputError: a network cannot be opened, or its classes, test images or image size differ from the others'.
     """
@@ -170,15 +181,15 @@ def load_entries(
     runs = {path: TrainedNetwork.open(path, trust=trust) for path, _ in sources if not path.startswith(TIMM_PREFIX)}
     if not runs:
         raise InputError("the test images are not known; give at least one checkpoint or run of this package")
-    data = _TestImages(root)
-    first = _check_test_images(runs, data, open_test_set)
-    test = data.pool(first).test(first.run.seed)
+    images = _TestImages(root) if data is None else _NewImages(root, next(iter(runs.values())), data)
+    first = _check_test_images(runs, images, open_test_set or data is not None)
+    test = images.test(first)
     names = _name_rows([(runs[path], label) for path, label in sources if path in runs])
     groups = {group for _, group in names.values()}
     entries = []
     for path, label in sources:
         if path in runs:
-            entries.append(_entry_of_run(runs[path], names[id(runs[path])], data, path))
+            entries.append(_entry_of_run(runs[path], names[id(runs[path])], images, path))
             continue
         network = TrainedNetwork.open(path, classes_from=first)
         network = replace(network, name=label or network.name)
@@ -187,7 +198,7 @@ def load_entries(
         if network.name in groups:
             raise InputError(f"{path}: {network.name} is the name of another row; give it another (LABEL={path})")
         groups.add(network.name)
-        entries.append(ComparisonEntry(trained=network, group=network.name, test=test, log=data.log(first)))
+        entries.append(ComparisonEntry(trained=network, group=network.name, test=test, log=images.log(first)))
     _check_distinct(entries)
     for entry in entries:
         entry.trained.network.to(device)
@@ -248,23 +259,72 @@ class _TestImages:
             self._pools[key] = trained.pool(self._root)
         return self._pools[key].at_resolution(run.resolution)
 
+    def test(self, trained: TrainedNetwork) -> LabelledImages:
+        return self.pool(trained).test(trained.run.seed)
+
+    def test_set(self, trained: TrainedNetwork, seed: int) -> str:
+        """Name of the test images of a seed."""
+        return self.pool(trained).test_set(seed)
+
     def log(self, trained: TrainedNetwork) -> TestSetLog:
-        return open_test_set_log(trained, self.pool(trained))
+        return open_test_set_log(trained, self.test_set(trained, trained.run.seed))
+
+    def hashes(self, trained: TrainedNetwork) -> tuple[Hashes, Hashes | None]:
+        """Hashes of the test images, and of the training images among which the data may have them, too."""
+        pool, seed = self.pool(trained), trained.run.seed
+        return pool.test_hashes(seed), pool.trainable_hashes(seed)
+
+    def subset_hash(self, trained: TrainedNetwork) -> str | None:
+        """Hash of the training images; None if new images are compared without those of the experiment."""
+        with contextlib.suppress(InputError):
+            return self.pool(trained).draw(trained.run.train_size, trained.run.seed).subset_hash
 
     def find_log_caveat(self, trained: TrainedNetwork) -> Caveat | None:
         """Reason in the log against a conclusion on a network of an experiment, or None."""
         experiment = experiment_folder(trained)
         if experiment is None:
             return None
-        summary = self._summarize_log(experiment, self.pool(trained).test_set(trained.run.seed))
+        summary = self._summarize_log(experiment, self.test_set(trained, trained.run.seed))
         return summary.find_caveat(trained.run.model, trained.run.experiment.name)
 
 
-def open_test_set_log(trained: TrainedNetwork, pool: ExperimentData) -> TestSetLog:
+class _NewImages(_TestImages):
+    """New labelled images, the same for all networks."""
+
+    def __init__(self, root: Path | None, first: TrainedNetwork, value: Any) -> None:
+        super().__init__(root)
+        self._inputs, labels = read_labelled_images(first, value)
+        pixels, names = [part.images for part in first.identify(self._inputs)], [one.name for one in self._inputs]
+        self._stored = LabelledImages(torch.cat(pixels), torch.tensor(labels), first.class_names, names)
+        self._tests: dict[str, LabelledImages] = {}
+
+    def test(self, trained: TrainedNetwork) -> LabelledImages:
+        key = f"{trained.image_shape} {trained.decoding}"
+        if key not in self._tests:
+            pixels = torch.cat([*trained.decode(self._inputs)]).cpu()
+            self._tests[key] = replace(self._stored, images=pixels, stored=self._stored)
+        return self._tests[key]
+
+    def hashes(self, trained: TrainedNetwork) -> tuple[Hashes, None]:
+        """Hashes of the images. Raises InputError: one is a test image of the experiment of the network."""
+        hashes = np.concatenate([part.hashes() for part in trained.identify(self._inputs)])
+        known = np.zeros(len(hashes), dtype=bool)
+        with contextlib.suppress(InputError):  # without the images of the experiment, they are not recognized
+            known = np.isin(hashes, self.pool(trained).test_hashes(trained.run.seed))
+        if known.any():
+            text = f"{known.sum():,} of the images are test images of {trained.run.experiment.name}, the first"
+            raise InputError(f"data: {text} {self._inputs[known.argmax()].name}; leave them out, or omit data")
+        return hashes, None
+
+    def test_set(self, trained: TrainedNetwork, seed: int) -> str:
+        return self._stored.fingerprint()
+
+
+def open_test_set_log(trained: TrainedNetwork, test_set: str) -> TestSetLog:
     """The log in the folder of the run's experiment; of a file elsewhere, the log in its own folder."""
     experiment = experiment_folder(trained)
     folder = trained.path.parent if experiment is None else output_folder(experiment)
-    return TestSetLog(folder, pool.test_set(trained.run.seed))
+    return TestSetLog(folder, test_set)
 
 
 def experiment_folder(trained: TrainedNetwork) -> Path | None:
@@ -273,7 +333,7 @@ def experiment_folder(trained: TrainedNetwork) -> Path | None:
     return parents[2] if len(parents) > 2 and (parents[2] / RUNS).is_file() else None
 
 
-def _check_test_images(runs: dict[str, TrainedNetwork], data: _TestImages, open_test_set: bool) -> TrainedNetwork:
+def _check_test_images(runs: dict[str, TrainedNetwork], images: _TestImages, open_test_set: bool) -> TrainedNetwork:
     """Check that all networks have the same test images, or folds of the same images. Gives the first network."""
     first = next(iter(runs.values()))
     for path, trained in runs.items():
@@ -282,15 +342,13 @@ def _check_test_images(runs: dict[str, TrainedNetwork], data: _TestImages, open_
                 f"{path} is of an experiment that is scored on validation images, so that its test set stays unused; "
                 "--open-test-set evaluates it, which is logged"
             )
-    pool = data.pool(first)
-    test = pool.test(first.run.seed)
+    seed, test = first.run.seed, images.test(first)
     for path, trained in runs.items():
-        images = data.pool(trained)
         _check_classes(trained, test, path, first.path)
         check_logits(trained.network, trained.image_shape, num_classes=test.num_classes, location=path)
-        if images.test_set(first.run.seed) != pool.test_set(first.run.seed):
+        if images.test_set(trained, seed) != images.test_set(first, seed):
             raise InputError(f"{first.path} and {trained.path} belong to different test images and cannot be compared")
-        _check_shape(trained, images.test(trained.run.seed), path)
+        _check_shape(trained, images.test(trained), path)
     return first
 
 
@@ -364,17 +422,17 @@ def _file_suffix(trained: TrainedNetwork) -> str:
     return "" if trained.path.name == "last.ckpt" else f" ({trained.path.stem})"
 
 
-def _entry_of_run(trained: TrainedNetwork, names: tuple[str, str], data: _TestImages, path: str) -> ComparisonEntry:
+def _entry_of_run(trained: TrainedNetwork, names: tuple[str, str], images: _TestImages, path: str) -> ComparisonEntry:
     folder = trained.path.parents[1] if len(trained.path.parents) > 1 else trained.path.parent
-    run, pool = trained.run, data.pool(trained)
+    run, test = trained.run, images.test(trained)
     is_in_its_folder = folder.name == run.folder.name and (folder / "result.json").exists()
     result = read_result(folder / "result.json") if is_in_its_folder else None
-    test_hashes = pool.test_hashes(run.seed)
-    if leaked := trained.training_hashes.count_in(test_hashes, except_for=pool.trainable_hashes(run.seed)):
+    test_hashes, own_hashes = images.hashes(trained)
+    if leaked := trained.training_hashes.count_in(test_hashes, except_for=own_hashes):
         raise InputError(
             f"{path} was trained on {leaked:,} of the {len(test_hashes):,} test images: it is not compared"
         )
-    log_caveat, warnings = data.find_log_caveat(trained), []
+    log_caveat, warnings = images.find_log_caveat(trained), []
     if result is None:
         warnings.append(f"{path} has no result.json beside it: it may not have finished training")
     elif result.cost.ended_early:
@@ -390,12 +448,12 @@ def _entry_of_run(trained: TrainedNetwork, names: tuple[str, str], data: _TestIm
     return ComparisonEntry(
         trained=replace(trained, name=names[0], warnings=tuple(warnings)),
         group=names[1],
-        test=pool.test(run.seed),
-        log=data.log(trained),
+        test=test,
+        log=images.log(trained),
         log_caveat=log_caveat,
         seed=run.seed,
-        subset=pool.draw(run.train_size, run.seed).subset_hash,
+        subset=images.subset_hash(trained),
         config=run.settings,
         result=result,
-        stored=folder / "predictions.npz" if result else None,
+        stored=folder / "predictions.npz" if result and not isinstance(images, _NewImages) else None,
     )

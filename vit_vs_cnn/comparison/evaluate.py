@@ -1,10 +1,8 @@
 """Evaluation of one network on new labelled images."""
 
 import dataclasses
-import difflib
-import os
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,19 +14,18 @@ from jaxtyping import Bool, UInt64
 from torchmetrics.functional.classification import multiclass_confusion_matrix
 
 from vit_vs_cnn.comparison.entries import open_test_set_log
+from vit_vs_cnn.comparison.new_images import read_labelled_images, shorten_list
 from vit_vs_cnn.console import format_count
-from vit_vs_cnn.data.decoding import InputImage, describe_unreadable, find_input_files, parse_input_images
-from vit_vs_cnn.data.listing import SUFFIXES, list_table
-from vit_vs_cnn.data.options import TableOptions
+from vit_vs_cnn.data.decoding import describe_unreadable
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.files import CommandResult, escape_name
+from vit_vs_cnn.files import CommandResult
 from vit_vs_cnn.networks.evaluation import calibration_error, hash_weights
 from vit_vs_cnn.networks.trained_network import ImagePredictions, TrainedNetwork
 from vit_vs_cnn.statistics.intervals import Estimate, wilson_interval
 from vit_vs_cnn.strict_yaml import frame_records
 
-#: Smallest number of classes with a top-5 accuracy, and largest number of class names in a message.
-MIN_CLASSES_FOR_TOP5, MAX_NAMES = 10, 20
+#: Smallest number of classes with a top-5 accuracy.
+MIN_CLASSES_FOR_TOP5 = 10
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -101,17 +98,13 @@ class Evaluation(CommandResult):
             f"Mean probability of the predicted classes: {100 * self.mean_probability:.1f} %, {distance}; expected "
             f"calibration error {self.calibration_error:.3f}",
             *self.predictions.lines[1:],
-            *([f"Classes without images: {_shorten(absent)}"] if absent else []),
+            *([f"Classes without images: {shorten_list(absent)}"] if absent else []),
             *self.remarks,
         ]
 
 
 def _percent(accuracy: Estimate) -> str:
     return f"{100 * accuracy.value:.1f} % (95 % CI {100 * accuracy.low:.1f} to {100 * accuracy.high:.1f})"
-
-
-def _shorten(names: Sequence[str]) -> str:
-    return ", ".join(names[:MAX_NAMES]) + ", ..." * (len(names) > MAX_NAMES)
 
 
 def evaluate_network(
@@ -122,26 +115,12 @@ def evaluate_network(
     If there are test images of its experiment, the evaluation is entered in the test-set log.
 
     Arguments:
-        images: as for ``predict``; without labels, paths of class folders and of tables.
-        labels: name or number of the class of each image.
+        images, labels: as for ``read_labelled_images``.
 
     Raises:
-        InputError: no image, a label that is no class, not one label for each image, or test images of an experiment
-            that is scored on validation images.
+        InputError: as ``read_labelled_images``, or test images of an experiment that is scored on validation images.
     """
-    if labels is None:
-        paths = [*images] if isinstance(images, list | tuple) else [images]
-        if not all(isinstance(path, str | os.PathLike) for path in paths):
-            raise InputError(
-                "evaluate: images in memory need labels; without labels, give paths of class folders or tables"
-            )
-        inputs, place = _find_labelled_files(map(Path, paths), trained), ", ".join(map(str, paths))
-        labels = [image.class_name for image in inputs]
-    else:
-        inputs, place = parse_input_images(images, channels=trained.image_shape[0]), "labels"
-    numbers = _number_classes(labels.tolist() if hasattr(labels, "tolist") else labels, trained, place)
-    if len(numbers) != len(inputs):
-        raise InputError(f"labels: {len(numbers):,} for {len(inputs):,} images; each image needs one")
+    inputs, numbers = read_labelled_images(trained, images, labels)
     predicted = trained.predict_inputs(inputs, report_progress=report_progress)
     if predicted.errors:
         warnings.warn(describe_unreadable(predicted.names, predicted.errors), stacklevel=3)
@@ -181,43 +160,6 @@ def evaluate_network(
     )
 
 
-def _find_labelled_files(paths: Iterable[Path], trained: TrainedNetwork) -> list[InputImage]:
-    """The images in class folders, and those of tables with the columns of the network's own table."""
-    images, options = list[InputImage](), trained.origin.experiment.data.table if trained.origin else TableOptions()
-    for path in paths:
-        if not path.exists():
-            raise InputError(f"{path}: no such file or folder")
-        if path.is_dir() or path.suffix.lower() in SUFFIXES:
-            images += find_input_files([path], trained.class_names)
-            continue
-        listing = list_table(path, dataclasses.replace(options, split=None, group=None))
-        for name, label in zip(listing.names, listing.labels, strict=True):
-            images.append(InputImage(escape_name(path.parent / name), path.parent / name, listing.class_names[label]))
-    outside = [image.name for image in images if not image.class_name]
-    if 0 < len(outside) < len(images):
-        text = f"images outside of class folders are left out: {len(outside):,}, such as {outside[0]}"
-        warnings.warn(text, stacklevel=4)
-    return [image for image in images if image.class_name]
-
-
-def _number_classes(labels: Sequence[str | int], trained: TrainedNetwork, place: str) -> list[int]:
-    """Numbers of classes from their names or numbers. Raises InputError: no label, or one that is no class."""
-    known = {label: number for number, name in enumerate(trained.class_names) for label in (name, number)}
-    unknown = [str(label) for label in dict.fromkeys(labels) if label not in known]
-    if len(labels) and not unknown:
-        return [known[label] for label in labels]
-    close = [difflib.get_close_matches(name, trained.class_names, n=1) for name in unknown]
-    named = [
-        f"{name} (did you mean {match[0]}?)" if match else name for name, match in zip(unknown, close, strict=True)
-    ]
-    problem = (
-        f"no class of {trained.name}: {_shorten(named)}"
-        if named
-        else "no image is in a folder that is named like a class"
-    )
-    raise InputError(f"{place}: {problem}; the classes are {_shorten(trained.class_names)}")
-
-
 def _record_test_images(
     trained: TrainedNetwork, hashes: UInt64[np.ndarray, "readable"], correct: Bool[np.ndarray, "readable"]
 ) -> list[str]:
@@ -237,7 +179,7 @@ def _record_test_images(
             f"{part}, which is scored on validation images, so that its test images stay unused; remove these, or "
             "evaluate them with vit-vs-cnn compare --open-test-set"
         )
-    log, weights = open_test_set_log(trained, pool), hash_weights(trained.network)
+    log, weights = open_test_set_log(trained, pool.test_set(run.seed)), hash_weights(trained.network)
     accuracy = float(correct[is_test].mean())
     log.record(weights=weights, accuracy=accuracy, label=f"{trained.name} (evaluate)", run=run)
     return [f"note: {part}; the test-set log now has {log.count(weights)} evaluations of this network"]

@@ -11,11 +11,12 @@ from typing import Any, Literal, get_args, get_origin
 
 from vit_vs_cnn.config.experiment import Experiment
 from vit_vs_cnn.config.schema import Executor, Finetuning, ModelConfig, Weights
+from vit_vs_cnn.training.optimization import Optimizer
 from vit_vs_cnn.typed_values import REQUIRED, Setting, list_settings, union_args
 
 _NAMES = {int: "integer", float: "number", bool: "boolean", str: "string", Path: "string", types.NoneType: "null"}
 #: Blocks that may be written as a single string.
-_SHORT_FORMS = (Executor, Finetuning, ModelConfig, Weights)
+_SHORT_FORMS = (Executor, Finetuning, ModelConfig, Optimizer, Weights)
 
 
 def config_schema() -> dict[str, Any]:

@@ -178,8 +178,8 @@ def expand_short_forms(values: Mapping[str, Any]) -> dict[str, Any]:
 def expand_model(value: Any, *, location: str) -> Any:
     """Settings of a model with their short forms written out.
 
-    These are a text ``NAME`` or ``timm/NAME=FILE`` in place of all settings, and ``weights: hub``, ``weights: PATH``,
-    ``finetune: head`` and ``finetune: full``.
+    These are a text ``NAME`` or ``timm/NAME=FILE`` in place of all settings, and ``optimizer: NAME``, ``weights: hub``,
+    ``weights: PATH``, ``finetune: head`` and ``finetune: full``.
 
     Raises:
         InputError: another text, or a setting of an earlier version.
@@ -195,6 +195,8 @@ def expand_model(value: Any, *, location: str) -> Any:
         expanded["weights"] = {"file": file}
     if "model" in expanded:
         raise InputError(f"{location}.model: write name and options of a model directly in {location}")
+    if isinstance(expanded.get("optimizer"), str):
+        expanded["optimizer"] = {"name": expanded["optimizer"]}
     weights, finetune = expanded.get("weights"), expanded.get("finetune")
     if isinstance(weights, str):
         is_file = Path(weights).suffix in WEIGHT_FILES

@@ -1,5 +1,6 @@
 """The ``trainer`` block of a config: allowed arguments of Lightning's Trainer, and those that decide a result."""
 
+import inspect
 import pydoc
 from collections.abc import Mapping
 from dataclasses import replace
@@ -8,6 +9,7 @@ from typing import Any, Literal
 
 from vit_vs_cnn.config.reading import read_value
 from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.training.python_objects import uses_objects
 from vit_vs_cnn.typed_values import Setting, list_settings, refuse_unknown
 
 #: Refused arguments of lightning.Trainer: the setting that decides them, or the reason.
@@ -89,7 +91,7 @@ def read_trainer(values: Any, passive_callbacks: Any = None, *, trusted: bool) -
 
 def _refuse_budget_callbacks(location: str, callbacks: Any) -> None:
     for name in map(_name, as_list(callbacks)):
-        for parent in getattr(pydoc.locate(name), "__mro__", ()):
+        for parent in getattr(_class_at(name), "__mro__", ()):
             if parent.__module__.startswith("lightning.") and (reason := BUDGET_CALLBACKS.get(parent.__name__)):
                 raise InputError(f"{location}: {name} is not allowed: {reason}")
 
@@ -135,8 +137,15 @@ def decisive(trainer: Mapping[str, Any]) -> dict[str, Any]:
     return selected | {name: values for name, values in changing.items() if values}
 
 
+def _class_at(path: str) -> Any:
+    """Class at a path; of an object that was given in Python, its type."""
+    located: Any = pydoc.locate(path)
+    return inspect.get_annotations(located).get("return") if inspect.isfunction(located) else located
+
+
 def _is_passive(callback: Any) -> bool:
-    module, _, name = _name(callback).rpartition(".")
+    kind = _class_at(_name(callback)) if uses_objects(callback) else None
+    module, _, name = (_name(callback) if kind is None else f"{kind.__module__}.{kind.__name__}").rpartition(".")
     return module.startswith("lightning.pytorch.callbacks") and name in PASSIVE_CALLBACKS
 
 

@@ -18,6 +18,7 @@ from vit_vs_cnn.data.options import Augmentation
 from vit_vs_cnn.errors import InputError, one_line
 from vit_vs_cnn.strict_yaml import to_json_values
 from vit_vs_cnn.training.optimization import import_class
+from vit_vs_cnn.training.python_objects import uses_objects
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
@@ -104,7 +105,7 @@ def make_transform(augmentation: Augmentation, *, trust: bool) -> CustomTransfor
     if spec is None:
         return None
     transform = import_class(spec["class_path"], location=location, trust=trust)
-    if isinstance(transform, type):
+    if isinstance(transform, type) or uses_objects(spec):
         transform = make_object(spec, location=location, trust=trust)
     elif arguments := spec.get("init_args"):
         with _input_errors(f"{location}: {spec['class_path']}"):

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, RandomSampler, SequentialSampler
 
 from vit_vs_cnn.data.decoding import to_pixels
 from vit_vs_cnn.data.image_cache import (
@@ -28,12 +29,12 @@ from vit_vs_cnn.data.options import ArraysOptions, Decoding
 from vit_vs_cnn.errors import InputError, one_line
 
 DATASET_FORMS = (
-    "a Dataset of (image, label) pairs, a Hugging Face dataset, (images, labels) as arrays or tensors, "
-    "{images, labels, groups, class_names}, {train, validation, test} of these, or an object with the methods train, "
-    "validation, test and provenance"
+    "a Dataset of (image, label) pairs, a DataLoader, a Hugging Face dataset, (images, labels) as arrays or tensors, "
+    "{images, labels, groups, class_names}, (train, test) or {train, validation, test} of these, or an object with the "
+    "methods train, validation, test and provenance"
 )
 #: Usual names of the columns of images and of labels.
-IMAGE_COLUMNS, LABEL_COLUMNS = ("image", "img", "images"), ("label", "labels", "fine_label", "target")
+IMAGE_COLUMNS, LABEL_COLUMNS = ("image", "img", "images", "pixel_values"), ("label", "labels", "fine_label", "target")
 #: Images of each split that are read twice, to find random transforms. 16 images miss a random flip (p = 0.5) with
 #: probability 2^-16.
 IMAGES_READ_TWICE = 16
@@ -74,11 +75,28 @@ def open_dataset(value: Any, options: ArraysOptions) -> CachedImages:
     return open_stored(target)
 
 
+def read_pairs(value: Any) -> tuple[list[np.ndarray], list[int | str]]:
+    """Pixels and labels of one set of images. A label is the name of its class if the set names its classes.
+
+    Raises:
+        InputError: images or labels that cannot be used, or several splits.
+    """
+    parts = _find_parts(value)
+    if len(parts) > 1:
+        raise InputError(f"data: splits {', '.join(parts)}; give one of them")
+    part = parts["train"]
+    items = [_read_item("its", part, index, ArraysOptions()) for index in range(part.count)]
+    names = dict(enumerate(part.class_names or ()))  # by label, if that is a number
+    return [pixels for pixels, _ in items], [names.get(label, label) for _, label in items]  # type: ignore[arg-type]
+
+
 def _find_parts(value: Any) -> dict[str, DatasetSplit]:
     """The splits of a data set: ``train`` alone, or with ``validation`` and ``test``."""
     splits: Mapping[Any, Any] = {"train": value}
     if isinstance(value, Source) and not isinstance(value, torch.nn.Module):
         splits = {split: getattr(value, split)() for split in SPLITS}
+    elif isinstance(value, list | tuple) and len(value) in (2, 3) and all(map(_is_dataset, value)):
+        splits = dict(zip(SPLITS if len(value) == 3 else ("train", "test"), value, strict=True))
     elif isinstance(value, Mapping) and value and all(str(name).lower() in SPLIT_NAMES for name in value):
         splits = value
     by_split = {SPLIT_NAMES[str(name).lower()]: part for name, part in splits.items()}
@@ -91,7 +109,15 @@ def _find_parts(value: Any) -> dict[str, DatasetSplit]:
     return parts
 
 
+def _is_dataset(value: Any) -> bool:
+    return isinstance(value, Dataset | DataLoader | LabelledImages) or hasattr(value, "column_names")
+
+
 def _part(value: Any) -> DatasetSplit:
+    if isinstance(value, DataLoader):
+        if not isinstance(value.sampler, RandomSampler | SequentialSampler):
+            raise InputError("data: a sampler chooses images of the DataLoader; give a torch.utils.data.Subset instead")
+        value = value.dataset
     name = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
     if isinstance(value, LabelledImages):  # one image at a time, as large sets are not in memory
         return DatasetSplit(

@@ -183,6 +183,44 @@ def _weights_from_timm(model: Any) -> dict[str, Tensor]:
     return weights
 
 
+def timm_arguments(model: Any) -> dict[str, Any]:
+    """Arguments of timm's Vision Transformer with the architecture of ours, without ``num_classes`` and norms.
+
+    Raises:
+        ValueError: if ``model`` has a feature that timm's lacks; the message names it.
+    """
+    from torchvision.ops import StochasticDepth
+
+    for feature, unsupported in _our_features(model).items():
+        if unsupported:
+            raise ValueError(f"timm's VisionTransformer cannot represent this model: {feature}")
+    block: Any = model.encoder.blocks[0]
+    dropout = 0.0 if model.dropout is None else model.dropout.p
+    return {
+        "img_size": model.image_size,
+        "patch_size": model.patch_embedding.patch_size,
+        "in_chans": model.patch_embedding.in_channels,
+        "global_pool": TIMM_POOLS[model.pool],
+        "embed_dim": model.head.in_features,
+        "depth": len(model.encoder.blocks),
+        "num_heads": block.attention.num_heads,
+        "mlp_ratio": mlp_ratio(block.mlp.expand.out_features, model.head.in_features),
+        "qkv_bias": block.attention.query_projection.bias is not None,
+        "qk_norm": block.attention.query_norm is not None,
+        "init_values": None if block.attention_scale is None else 1.0,
+        "class_token": model.class_token is not None,
+        "reg_tokens": 0 if model.registers is None else len(model.registers),
+        "pre_norm": model.embedding_norm is not None,
+        "fc_norm": _norms_pooled(model),
+        "pos_embed": "none" if model.position is None else "learn",
+        "pos_drop_rate": dropout,
+        "proj_drop_rate": dropout,
+        "attn_drop_rate": block.attention.dropout,
+        "drop_rate": model.drop_rate,
+        "drop_path_rate": max((m.p for m in model.modules() if isinstance(m, StochasticDepth)), default=0.0),
+    }
+
+
 def convert_to_timm(model: Any) -> "timm.models.vision_transformer.VisionTransformer":
     """timm's Vision Transformer with the architecture and the weights of ours: the same logits.
 
@@ -196,37 +234,9 @@ def convert_to_timm(model: Any) -> "timm.models.vision_transformer.VisionTransfo
         ValueError: if ``model`` has a feature that timm's lacks; the message names it.
     """
     from timm.models.vision_transformer import VisionTransformer as TimmVisionTransformer
-    from torchvision.ops import StochasticDepth
 
-    for feature, unsupported in _our_features(model).items():
-        if unsupported:
-            raise ValueError(f"timm's VisionTransformer cannot represent this model: {feature}")
-    block: Any = model.encoder.blocks[0]
-    dropout = 0.0 if model.dropout is None else model.dropout.p
     timm_model = TimmVisionTransformer(
-        img_size=model.image_size,
-        patch_size=model.patch_embedding.patch_size,  # pyright: ignore[reportArgumentType]
-        in_chans=model.patch_embedding.in_channels,
-        num_classes=model.num_classes,
-        global_pool=TIMM_POOLS[model.pool],  # pyright: ignore[reportArgumentType]
-        embed_dim=model.head.in_features,
-        depth=len(model.encoder.blocks),
-        num_heads=block.attention.num_heads,
-        mlp_ratio=mlp_ratio(block.mlp.expand.out_features, model.head.in_features),
-        qkv_bias=block.attention.query_projection.bias is not None,
-        qk_norm=block.attention.query_norm is not None,
-        init_values=None if block.attention_scale is None else 1.0,
-        class_token=model.class_token is not None,
-        reg_tokens=0 if model.registers is None else len(model.registers),
-        pre_norm=model.embedding_norm is not None,
-        fc_norm=_norms_pooled(model),
-        pos_embed="none" if model.position is None else "learn",
-        pos_drop_rate=dropout,
-        proj_drop_rate=dropout,
-        attn_drop_rate=block.attention.dropout,
-        drop_rate=model.drop_rate,
-        drop_path_rate=max((m.p for m in model.modules() if isinstance(m, StochasticDepth)), default=0.0),
-        norm_layer=partial(nn.LayerNorm, eps=NORM_EPS),
+        **timm_arguments(model), num_classes=model.num_classes, norm_layer=partial(nn.LayerNorm, eps=NORM_EPS)
     )
     timm_model.to(model.head.weight).load_state_dict(_weights_to_timm(model))
     cast(Any, timm_model).pretrained_cfg = model.pretrained_cfg | {"first_conv": "patch_embed.proj"}

@@ -181,7 +181,7 @@ class TimmInterface(nn.Module):
         return set()
 
 
-def _timm_name(name: str) -> str:
+def name_in_timm(name: str) -> str:
     """Name of a preset in timm's registry; of a Vision Transformer, it begins with ``vit_``."""
     is_vit = PRESETS[name].class_name == "VisionTransformer"
     return f"{'vit_' if is_vit and not name.startswith('vit_') else ''}{name}{TIMM_SUFFIX}"
@@ -199,7 +199,7 @@ def _default_config(name: str) -> dict[str, Any]:
 
 
 #: Configurations by registered name, which timm's ``register_model`` reads.
-default_cfgs = {_timm_name(name): _default_config(name) for name in PRESETS}
+default_cfgs = {name_in_timm(name): _default_config(name) for name in PRESETS}
 
 
 def register_with_timm() -> list[str]:
@@ -221,7 +221,7 @@ def register_with_timm() -> list[str]:
 
     for layer in (PatchEmbedding, MultiHeadAttention, ConditionalPosition):
         register_notrace_module(layer)
-    names = {name: _timm_name(name) for name in PRESETS}
+    names = {name: name_in_timm(name) for name in PRESETS}
     for name, timm_name in names.items():
         if not timm.is_model(timm_name):
             register_model(_entry_point(name, timm_name))

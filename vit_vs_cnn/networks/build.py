@@ -21,6 +21,8 @@ from vit_vs_cnn.models.cost import run_on_meta_device
 from vit_vs_cnn.models.input_wrappers import PermutedInput, ResizedInput, unwrap
 from vit_vs_cnn.models.presets import ATTENTION_PREFIX, PERMUTE_OPTIONS, PRESETS, RESIZE_OPTIONS
 from vit_vs_cnn.models.recording import evaluation_mode
+from vit_vs_cnn.models.timm_conversion import convert_from_timm, convert_to_timm
+from vit_vs_cnn.models.vit import VisionTransformer
 from vit_vs_cnn.training.checkpoints import CheckpointInfo
 from vit_vs_cnn.typed_values import convert, list_settings, refuse_unknown
 
@@ -231,7 +233,17 @@ def rebuild_network(
         trust=trust,
         max_bytes=float(sum(4 * weight.numel() for weight in weights.values())),
     )
-    load_weights(network, weights, message=f"{location} does not fit its own model")
+    message, inner = f"{location} does not fit its own model", unwrap(network)
+    if isinstance(inner, VisionTransformer) and "patch_embed.proj.weight" in weights:  # of an export, timm's names
+        try:
+            timm_network = convert_to_timm(inner)
+        except ValueError as error:
+            raise InputError(f"{message}: {error}") from error
+        load_weights(timm_network, weights, message=message)
+        state = convert_from_timm(timm_network)[1]
+        weights = {name: state[name] for name in inner.state_dict()}
+    is_inner = weights.keys() == inner.state_dict().keys()  # an export has no names of wrappers
+    load_weights(inner if is_inner else network, weights, message=message)
     return network.eval()
 
 

@@ -1,6 +1,5 @@
 """Temperature of a trained network, fitted on its validation images."""
 
-import contextlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import DamagedFile
 from vit_vs_cnn.files import read_mapping
 from vit_vs_cnn.networks.evaluation import Predictions, hash_weights
-from vit_vs_cnn.runs.result import read_result
+from vit_vs_cnn.runs.result import RunResult, read_result
 
 #: Validation images for a temperature: with few, all may be classified correctly.
 MIN_VALIDATION_IMAGES = 30
@@ -58,19 +57,26 @@ def fit_on_validation(
     return predictions, Calibration(count, fit_temperature(predictions.logits, predictions.labels))
 
 
+def read_run_result(path: Path, network: nn.Module) -> RunResult | None:
+    """Result of the run of a checkpoint; None if it is missing, damaged or of other weights."""
+    folder = path.parent.parent if path.parent.name == "checkpoints" else path.parent
+    try:
+        result = read_result(folder / "result.json")
+    except DamagedFile:
+        return None
+    return result if result.weights == hash_weights(network) else None
+
+
 def read_calibration(path: Path, network: nn.Module) -> Calibration:
     """Read the fitted value of the network of a file, in the folder of its run or next to an exported file.
 
     Values of other weights, such as for a checkpoint in the middle of a run, and unreadable ones are left out.
     """
-    folder, values = path.parent, {}
+    values: dict[str, Any] = {}
     if path.suffix == ".ckpt":
-        folder = folder.parent if folder.name == "checkpoints" else folder
-        with contextlib.suppress(DamagedFile):
-            result = read_result(folder / "result.json")
-            if result.weights == hash_weights(network):
-                values = Calibration(result.data.validation_images, result.scores.temperature).to_dict()
-    elif isinstance(metadata := read_mapping(folder / "config.json").get("vit_vs_cnn"), dict):
+        if (result := read_run_result(path, network)) is not None:
+            values = Calibration(result.data.validation_images, result.scores.temperature).to_dict()
+    elif isinstance(metadata := read_mapping(path.with_name("config.json")).get("vit_vs_cnn"), dict):
         values = metadata
     temperature, images = values.get("temperature"), values.get("validation_images")
     if not isinstance(temperature, float | int) or not 0 < temperature < math.inf or not isinstance(images, int):

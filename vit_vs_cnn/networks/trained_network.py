@@ -30,8 +30,10 @@ from vit_vs_cnn.data.options import Decoding, InputResolution
 from vit_vs_cnn.errors import InputError, MissingImages
 from vit_vs_cnn.files import CommandResult
 from vit_vs_cnn.images.experiment_data import ExperimentData
+from vit_vs_cnn.models.features import find_classifier, logits_and_features
 from vit_vs_cnn.models.input_wrappers import unwrap
 from vit_vs_cnn.models.presets import TIMM_PREFIX
+from vit_vs_cnn.models.recording import evaluation_mode
 from vit_vs_cnn.networks.build import (
     build_network,
     check_logits,
@@ -240,6 +242,35 @@ class TrainedNetwork:
         """The temperature fitted on its validation images."""
         return read_calibration(self.path, self.network)
 
+    def __call__(self, images: Any) -> Float[Tensor, "images classes"]:
+        """Logits of images, as for ``predict``, without gradients. Raises InputError: an image that cannot be read."""
+        return self._compute(images, self.network)
+
+    def features(self, images: Any) -> Float[Tensor, "images features"]:
+        """Features of images, as for ``predict``, of which the last linear layer computes the logits.
+
+        Raises:
+            InputError: an image that cannot be read, or a network without such a layer.
+        """
+        if (layer := find_classifier(self.network, len(self.class_names))) is None:
+            raise InputError(f"{self.name}: no linear layer computes the logits, so it has no features")
+        return self._compute(images, lambda batch: logits_and_features(self.network, batch, layer)[1])
+
+    @torch.no_grad()
+    def _compute(self, images: Any, function: Callable[[Tensor], Tensor]) -> Float[Tensor, "images values"]:
+        inputs = parse_input_images(images, channels=self.image_shape[0])
+        with evaluation_mode(self.network):
+            return torch.cat([function(self.normalize(batch)).float().cpu() for batch in self.decode(inputs)])
+
+    def decode(self, images: Iterable[InputImage]) -> Iterator[UInt8[Tensor, "batch channels rows cols"]]:
+        """Images in batches, on the device of the network. Raises InputError: one of them cannot be read."""
+        device = next(self.network.parameters(), torch.empty(0)).device
+        for batch in decode_batches(images, self.image_shape, self.decoding):
+            for image, pixels in batch:
+                if isinstance(pixels, str):
+                    raise InputError(f"{image.name}: {pixels}")
+            yield torch.stack([pixels for _, pixels in batch if isinstance(pixels, Tensor)]).to(device)
+
     def predict(self, images: Any, *, top: int = 1) -> ImagePredictions:
         """Predict the class of each image, with the probabilities of all classes: ``softmax(logits / T)``.
 
@@ -311,7 +342,7 @@ class TrainedNetwork:
         if root is not None and not reads_root and find_images(run.fingerprint, [root]) is None:
             raise InputError(
                 f"root {root}: {self.path} was trained and tested on {data.description}, which are not stored in this "
-                "folder; omit root (--root)"
+                "folder; omit root (--root); compare --data takes other images"
             )
         data = replace(  # a file does not decide what to download or where to write
             data,
@@ -345,7 +376,7 @@ class TrainedNetwork:
         Nothing that a file names is imported, opened, downloaded or written to.
 
         Arguments:
-            place: a checkpoint, the folder of a run or an experiment, an exported .safetensors file with its
+            place: a checkpoint, the folder of a run, an experiment or an export, an exported .safetensors file with its
                 config.json, or ``timm/NAME``, with ``=FILE`` for its weights (randomly initialized without).
             model: model of an experiment. Its run with the longest budget, the largest training size and the first
                 seed is opened. Default: the network that was trained on all images, or the only model.
@@ -399,9 +430,11 @@ class TrainedNetwork:
 
     @classmethod
     def _open_run(cls: type[Network], path: Path, trust: bool | str) -> Network:
-        checkpoint = (path / "checkpoints" / "last.ckpt" if path.is_dir() else path).absolute()
-        if path.is_dir() and not checkpoint.exists():
-            raise InputError(f"{path} is not the folder of a trained run: it has no checkpoints/last.ckpt")
+        names = ("checkpoints/last.ckpt", "model.safetensors")
+        files = [path / name for name in names if (path / name).exists()] if path.is_dir() else [path]
+        if not files:
+            raise InputError(f"{path} is not the folder of a trained run: it has no {names[0]}")
+        checkpoint = files[0].absolute()
         contents, location = read_checkpoint(checkpoint), f"checkpoint {checkpoint}"
         about = read_checkpoint_info(contents, checkpoint)
         network = rebuild_network(about, contents["state_dict"], location, trust=trust)

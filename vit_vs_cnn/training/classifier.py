@@ -3,6 +3,7 @@
 import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, cast
 
 import lightning
@@ -19,7 +20,7 @@ from vit_vs_cnn.bounds import RECIPE, check_numbers
 from vit_vs_cnn.counter_random import derive_seed
 from vit_vs_cnn.data.batches import Batch
 from vit_vs_cnn.errors import InputError, TrainingDiverged
-from vit_vs_cnn.training.optimization import Optimizer, Schedule
+from vit_vs_cnn.training.optimization import Optimizer, Schedule, parse_optimizer
 
 
 def balanced_weights(labels: Int64[Tensor, "count"], num_classes: int) -> list[float]:
@@ -44,7 +45,8 @@ class Classifier(lightning.LightningModule):
 
     Arguments:
         network: maps images (batch, channels, rows, cols) to logits (batch, classes).
-        num_classes: number of classes C.
+        num_classes: number of classes C; that of the network, as timm's and ours have, if None.
+        optimizer: name such as "adamw", class, ``functools.partial`` of a class, or ``Optimizer``; adamw if None.
         steps: number of optimizer steps of the whole run; ``max_steps`` of the Trainer if None.
         label_smoothing: s, from 0 to below 1.
         ema_half_life: half-life of the average as a share of ``steps``; None for no average.
@@ -72,8 +74,8 @@ class Classifier(lightning.LightningModule):
         self,
         network: nn.Module,
         *,
-        num_classes: int,
-        optimizer: Optimizer | None = None,
+        num_classes: int | None = None,
+        optimizer: Any = None,
         schedule: Schedule | None = None,
         steps: int | None = None,
         label_smoothing: float = 0.0,
@@ -85,6 +87,9 @@ class Classifier(lightning.LightningModule):
         trust: bool = False,
     ) -> None:
         super().__init__()
+        num_classes = getattr(network, "num_classes", None) if num_classes is None else num_classes
+        if num_classes is None:
+            raise InputError(f"num_classes: {type(network).__name__} has no attribute of this name; give the number")
         if loss is not None and (label_smoothing or class_weights is not None):
             raise InputError("label_smoothing and class_weights need cross entropy, but loss is custom")
         if class_weights is not None and len(class_weights) != num_classes:
@@ -93,17 +98,15 @@ class Classifier(lightning.LightningModule):
         self.network = network
         self.average = None if ema_half_life is None else MovingAverage(network)
         self.num_classes = num_classes
-        for argument, class_ in ((optimizer, Optimizer), (schedule, Schedule)):
-            if argument is not None and not isinstance(argument, class_):
-                name, module = class_.__name__, class_.__module__
-                raise InputError(f"{name.lower()}: expected {name} of {module}, got {argument!r:.80}")
-        self.optimizer = optimizer or Optimizer()
+        if schedule is not None and not isinstance(schedule, Schedule):
+            raise InputError(f"schedule: expected Schedule of {Schedule.__module__}, got {schedule!r:.80}")
+        self.optimizer = Optimizer() if optimizer is None else parse_optimizer(optimizer)
         self.schedule = schedule or Schedule()
         self.steps = steps
         self.ema_half_life = ema_half_life
         self.label_smoothing = label_smoothing
         self.seed = seed
-        self.trust = trust
+        self.trust = trust or isinstance(optimizer, type | partial)
         self.custom_loss = loss
         weights = None if class_weights is None else torch.tensor(class_weights, dtype=torch.float32)
         self.register_buffer("class_weights", weights, persistent=False)

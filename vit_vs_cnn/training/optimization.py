@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from vit_vs_cnn.bounds import AT_LEAST_0, SHARE, SHARE_ABOVE_0, Bounds, check_numbers
 from vit_vs_cnn.errors import InputError, one_line
+from vit_vs_cnn.training.python_objects import find_factory, replace_objects
+from vit_vs_cnn.typed_values import build
 
 if TYPE_CHECKING:
     import torch
@@ -151,12 +153,29 @@ class Schedule:
                 return 1.0
 
 
+def parse_optimizer(value: Any) -> Optimizer:
+    """Optimizer from its name, its class, a ``functools.partial`` of it, or a mapping of its settings.
+
+    Raises:
+        InputError: another value, or a wrong setting.
+    """
+    if isinstance(value, Optimizer):
+        return value
+    settings = {"name": value} if isinstance(value, str) else replace_objects(value, ("optimizer",))
+    return build(Optimizer, settings, location="optimizer")
+
+
 def import_class(path: str, *, location: str, trust: bool) -> Any:
-    """Import a class or function by its dotted path, which runs code.
+    """Import a class or function by its dotted path, which runs code unless it is an object given in this process.
 
     Raises:
         InputError: without ``trust``, or if the class or function is missing.
     """
+    try:
+        if (given := find_factory(path)) is not None:
+            return given
+    except AttributeError as error:
+        raise InputError(f"{location}: {error}") from error
     if not trust:
         raise InputError(f"{location}: the class {path} is not imported without --trust")
     module, _, name = path.rpartition(".")

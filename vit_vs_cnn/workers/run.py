@@ -38,6 +38,7 @@ from vit_vs_cnn.runs.result import Provenance, RunData, RunResult, RunStart, Run
 from vit_vs_cnn.runs.run import VARIANT_FOLDER, Run
 from vit_vs_cnn.runs.test_set_log import TestSetLog, output_folder
 from vit_vs_cnn.training.metrics_csv import validation_curve
+from vit_vs_cnn.training.python_objects import uses_objects
 from vit_vs_cnn.workers.fit import FittedNetwork, fit
 from vit_vs_cnn.workers.probe import fit_head
 from vit_vs_cnn.workers.trainer import is_helper_process, is_launched_from_outside
@@ -217,6 +218,9 @@ def open_services(run: Run) -> Iterator[list[Logger]]:
         options = {"save_dir": str(run.folder), "name": "tensorboard", "version": ""}
         specs = [{"class_path": DEFAULT_LOGGER, "init_args": options}]
     services = read_value(trainer_settings()["logger"].hint, specs, "trainer.logger", make_objects=True)
+    for service, spec in zip(services, specs, strict=True):
+        if uses_objects(spec) and hasattr(service, "_version"):  # a copy of one object for each run
+            service._version = run.folder.name
     status = "failed"
     try:
         yield services
