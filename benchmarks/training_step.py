@@ -14,18 +14,20 @@ import contextlib
 import copy
 import importlib
 import importlib.util
+from typing import Any
 
 import numpy as np
 import torch
 from timm.models.vision_transformer import VisionTransformer as TimmVisionTransformer
 from timm.optim.muon import Muon
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from benchmarks.timing import Row, in_turns, parser, ratio, report_rows
 from vit_vs_cnn.devices import synchronize
 from vit_vs_cnn.models import VisionTransformer, create_model
 from vit_vs_cnn.models.cost import count_parameters
+from vit_vs_cnn.training.masked_patches import PixelPredictor
 from vit_vs_cnn.training.muon import StackedMuon
 
 #: Width, depth, heads, share of the MLP.
@@ -140,6 +142,43 @@ def of_muon(args: argparse.Namespace) -> list[Row]:
     return rows
 
 
+class PretrainingStep(Step):
+    """Steps of masked pretraining of a ViT with patches of 4, as runs make them, or as a plain loop has them."""
+
+    def __init__(self, network: nn.Module, args: argparse.Namespace, *, is_plain: bool) -> None:
+        super().__init__(PixelPredictor(network, (3, 32, 32), patch=4, mask=0.6), args, "fp32")
+        self.is_plain = is_plain
+
+    def __call__(self) -> None:
+        (self._plain_loss() if self.is_plain else self._loss()).backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        synchronize(self.device)
+
+    def _loss(self) -> Tensor:
+        predictor: Any = self.network
+        return predictor.loss(self.images, predictor.sample_mask(len(self.images), self.device))
+
+    def _plain_loss(self) -> Tensor:
+        predictor: Any = self.network
+        patches = self.images.unfold(2, 4, 4).unfold(3, 4, 4).permute(0, 2, 3, 1, 4, 5).flatten(3).flatten(1, 2)
+        targets = (patches - patches.mean(-1, keepdim=True)) / (patches.var(-1, keepdim=True) + 1e-6).sqrt()
+        mask = torch.rand(patches.shape[:2], device=self.device).argsort(1) < round(0.6 * patches.shape[1])
+        pixels = mask.view(-1, 1, 8, 8).repeat_interleave(4, 2).repeat_interleave(4, 3)
+        tokens = predictor.network.norm(predictor.network.forward_features(self.images * ~pixels))
+        errors = (predictor.decoder(tokens) - targets).square().mean(-1)
+        return (errors * mask).sum() / mask.sum()
+
+
+def of_pretraining(args: argparse.Namespace) -> list[Row]:
+    """A step of masked pretraining of the nano ViT compared with a plain loop of the same network."""
+    network = create_model("vit_nano", image_size=32, num_classes=10)
+    ways = {name: PretrainingStep(copy.deepcopy(network), args, is_plain=name == "plain") for name in ("ours", "plain")}
+    times = in_turns(ways, args.repeats)
+    rate = Row("masked pretraining, vit_nano, ours", 1 / float(np.median(times["ours"])), unit="steps/s")
+    return [rate, ratio("masked pretraining, vit_nano, vs a plain loop", times["plain"], times["ours"], goal=1.0)]
+
+
 def main() -> None:
     arguments = parser(__doc__)
     arguments.add_argument("--batch-size", type=int, default=128)
@@ -150,7 +189,8 @@ def main() -> None:
     torch.manual_seed(0)
     torch.set_num_threads(args.threads)
     rows = of_vits(args)
-    report_rows([*rows, *of_precisions(args), *of_muon(args)] if args.device == "cpu" else rows, args.json)
+    more = (*of_precisions(args), *of_muon(args), *of_pretraining(args)) if args.device == "cpu" else ()
+    report_rows([*rows, *more], args.json)
 
 
 if __name__ == "__main__":

@@ -25,11 +25,14 @@ from vit_vs_cnn.training.checkpoints import read_checkpoint
 IMAGES = {"source": "synthetic", "synthetic": {"train_images": 60, "test_images": 60}, "validation_fraction": 0.25}
 
 
-def _run(output: Path, *, start: Path | None = None, fraction: float = 0.25, seed: int = 0) -> Path:
+def _run(
+    output: Path, *, start: Path | None = None, teacher: Path | None = None, fraction: float = 0.25, seed: int = 0
+) -> Path:
     """The checkpoint of one small network after one step."""
     data = {**IMAGES, "synthetic": {**IMAGES["synthetic"], "seed": seed}, "validation_fraction": fraction}
     model = {"name": "resnet8", "options": {"width": 2}, "optimizer": {"name": "sgd", "lr": 0.01}}
     model |= {} if start is None else {"weights": {"run": str(start)}}
+    model |= {} if teacher is None else {"distill": {"teacher": str(teacher)}}
     protocol = {"train_sizes": [60], "seeds": [3], "budget": {"steps": 1}, "batch_size": 14}
     values = tiny_config(output, data=data, models={"cnn": model}, protocol=protocol)
     (result,) = run_quietly(experiment_from_dict(values))
@@ -67,6 +70,11 @@ def test_weights_trained_on_validation_images_are_refused(tmp_path):
     start = _run(tmp_path / "start", fraction=0.0)
     with pytest.raises(InputError, match=r"images that .* is validated with"):
         _run(tmp_path, start=start)
+
+
+def test_a_teacher_trained_on_test_images_is_refused(swapped, tmp_path):
+    with pytest.raises(InputError, match=r"models\.cnn\.distill\.teacher: .* 60 of the 60 images that .* is tested on"):
+        _run(tmp_path, teacher=swapped)
 
 
 def test_weights_with_unknown_training_images_are_warned_of(swapped, tmp_path):

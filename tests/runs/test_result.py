@@ -34,6 +34,7 @@ OPTIONAL = {
     **{"tuned_at": 500, "trial_rank": 1, "tuning_flops": 1e15, "trial_accuracies": [0.5, 0.25], "trial_images": 1000},
     **{"architecture": {"name": "vit_nano"}, "recipe": {"augmentation": {"flip": True}}},
     **{"conditions": {"trainer": {"precision": "32"}}},
+    **{"teacher": "resnet-n5-s0", "further_flops": 7, "teacher_training_flops": 9},
 }
 RESULTS = [make_result(), make_result(**OPTIONAL)]
 
@@ -72,9 +73,11 @@ def test_the_factory_sets_every_field_and_no_two_fields_share_a_name():
 
 
 def test_epochs_flops_and_the_accuracy_interval_follow_from_the_result():
-    result = make_result(accuracy=0.5, scored_images=100, steps=3, planned_steps=4, images_processed=178)
+    result = make_result(
+        accuracy=0.5, scored_images=100, steps=3, planned_steps=4, images_processed=178, further_flops=5
+    )
     assert result.epochs == 2
-    assert result.cost.flops == 3 * 2 * 100_003 * 178
+    assert result.cost.flops == 3 * 2 * 100_003 * 178 + 5
     assert result.cost.ended_early and make_result().cost.ended_early is None
     interval = result.scores.accuracy_interval
     assert (interval.low, interval.high) == pytest.approx((0.4038, 0.5962), abs=1e-4)  # Wilson
@@ -87,6 +90,7 @@ def test_epochs_flops_and_the_accuracy_interval_follow_from_the_result():
         ("scored_images training_images devices passes train_size batch_size", 1),
         ("accuracy validation_accuracy loss calibration_error test_evaluations validation_images", 0),
         ("macs steps planned_steps images_processed train_seconds image_seconds", 0),
+        ("further_flops teacher_training_flops", 0),
     ],
 )
 def test_a_number_below_its_minimum_is_refused(fields, minimum):

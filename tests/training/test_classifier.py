@@ -21,7 +21,7 @@ from vit_vs_cnn.errors import InputError, TrainingDiverged
 from vit_vs_cnn.models import create_model
 from vit_vs_cnn.networks.trained_network import TrainedNetwork
 from vit_vs_cnn.training import progress
-from vit_vs_cnn.training.classifier import Classifier, MovingAverage
+from vit_vs_cnn.training.classifier import Classifier, MovingAverage, Teacher
 from vit_vs_cnn.training.optimization import Optimizer, Schedule
 
 STEPS = 7
@@ -231,6 +231,48 @@ def test_the_loss_of_weighted_classes_is_that_of_torch_for_shares_of_classes_too
     loss = module._loss(logits, torch.zeros(7, dtype=torch.int64))  # of the class with weight 0
     loss.backward()
     assert loss == 0.0 and not logits.grad.any()
+
+
+@pytest.mark.parametrize("mixed", [False, True])
+def test_the_loss_with_a_teacher_is_that_of_its_formula(mixed):
+    """The last 2 of 7 images have no label. The teacher was trained on images with another normalization."""
+    torch.manual_seed(4)
+    weight, temperature, scale, shift = 0.3, 2.5, torch.full((3, 1, 1), 0.5), torch.randn(3, 1, 1)
+    student, teacher = (nn.Sequential(nn.Flatten(), nn.Linear(12, 3)) for _ in range(2))
+    images, labels = torch.randn(7, 3, 2, 2), torch.arange(5) % 3
+    targets = torch.rand(5, 3).softmax(1) if mixed else labels
+    module = Classifier(student, num_classes=3, teacher=Teacher(teacher, weight, temperature, scale, shift))
+    loss = module.compute_loss((images, targets))
+    gradients = torch.autograd.grad(loss, [*student.parameters()])
+    soft = targets if mixed else F.one_hot(labels, 3)
+    logits, own = teacher(images * 0.5 + shift), student(images)
+    p, q = (torch.exp(x / temperature) / torch.exp(x / temperature).sum(1, keepdim=True) for x in (logits, own))
+    labelled = -(soft * torch.log(torch.exp(own) / torch.exp(own).sum(1, keepdim=True))[:5]).sum(1).mean()
+    divergence = (p.detach() * torch.log(p.detach() / q)).sum(1).mean()
+    expected = (1 - weight) * labelled + weight * temperature**2 * divergence
+    torch.testing.assert_close(loss, expected)
+    torch.testing.assert_close(gradients, torch.autograd.grad(expected, [*student.parameters()]))
+    assert all(parameter.grad is None for parameter in teacher.parameters())
+    assert not any("teacher" in name for name in module.state_dict())
+
+
+def test_batches_with_unlabelled_images_have_a_label_for_the_first_half_and_resume():
+    more = LabelledImages(torch.full((9, 3, 8, 8), 7, dtype=torch.uint8), torch.full((9,), -1), ("a", "b", "c"))
+    augmentation = Augmentation(crop_padding=0, mixup=0.4)
+    data = _data(unlabelled=more, batch_size=6, augmentation=augmentation)
+    data.trainer = _trainer()  # its device and number of processes
+    batches, resumed = data.train_dataloader(), data.train_dataloader()
+    whole = [*batches]
+    assert len(whole) == len(batches) == STEPS
+    assert {(len(images), len(targets)) for images, targets in whole} == {(6, 3)}
+    plain = _data(batch_size=3, augmentation=augmentation)
+    assert plain.mean == data.mean
+    assert all(map(torch.equal, (whole[0][0][:3], whole[0][1]), TrainingBatches(plain).batch(0)))
+    assert all(images[3:].var((0, 2, 3)).max() < 1e-9 for images, _ in whole)
+    resumed.load_state_dict({"position": 2})
+    assert all(map(torch.equal, next(iter(resumed)), whole[2]))
+    with pytest.raises(InputError, match="batch_size 5: half of a batch has no labels, so it must be even"):
+        _data(unlabelled=more)
 
 
 class _Noise(nn.Module):

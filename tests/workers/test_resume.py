@@ -1,5 +1,6 @@
 """A run that is killed at any time and resumed ends like an uninterrupted one."""
 
+import json
 import random
 import signal
 from pathlib import Path
@@ -206,3 +207,23 @@ def test_stored_predictions_of_other_weights_are_not_used(tmp_path):
         (result,) = run_quietly(experiment_from_dict(values))
     assert torch.equal(Predictions.load(folder / "predictions.npz").probability, stale.probability)
     assert result.scores.test_evaluations == 2
+
+
+@pytest.mark.parametrize("step", [4, 8])
+def test_a_killed_pretraining_with_a_run_that_it_teaches_resumes_bit_for_bit(tmp_path, step):
+    """Step 8 is in the run that starts from the pretraining of 7 steps."""
+    uninterrupted, killed = (tiny_config(tmp_path / name) for name in ("calm", "killed"))
+    for values in (uninterrupted, killed):
+        values["data"] |= {"unlabelled": "rest"}
+        values["protocol"] |= {"train_sizes": [60], "batch_size": 16, "budget": {"steps": 11}}
+        resnet = values["models"]["resnet"]
+        taught = resnet | {"pretrain": {"steps": 7}, "distill": {"teacher": "teacher"}}
+        values["models"] = {"taught": taught, "teacher": resnet}
+    assert _in_child(uninterrupted) == 0
+    assert _run_and_die(killed, step=step, hook="on_train_batch_end") == -signal.SIGKILL
+    assert _in_child(killed) == 0
+    for model in ("pretraining/resnet8_pretraining", "taught"):
+        _assert_ends_alike(tmp_path, model)
+    paths = [next((tmp_path / name / "tiny" / "pretraining").glob("*/pretraining.json")) for name in ("calm", "killed")]
+    first, second = (json.loads(path.read_text()) for path in paths)
+    assert all(first[name] == second[name] for name in ("weights", "loss", "interpolation_loss", "images"))

@@ -127,6 +127,11 @@ def _variants_text(results: Sequence[RunResult]) -> str | None:
 
 
 def _start_text(result: RunResult) -> str | None:
+    text, teacher = _weights_text(result), (result.start.teacher or "").removesuffix(f"-s{result.seed}")
+    return f"{text or 'trained'}, taught by {teacher}" if teacher else text
+
+
+def _weights_text(result: RunResult) -> str | None:
     match result.start.start_kind:
         case StartKind.LINEAR_PROBE:
             return f"linear probe of {result.start.start_name}"
@@ -136,6 +141,8 @@ def _start_text(result: RunResult) -> str | None:
         case StartKind.CONTINUED:
             start = (result.start.start_name or "").removesuffix(f"-s{result.seed}")  # each seed has its own start
             return f"continued from {start}"
+        case StartKind.PRETRAINED:
+            return "pretrained on masked patches"
     name = str(result.architecture.get("name", ""))
     is_known = name.removeprefix(ATTENTION_PREFIX) in PRESETS or name.startswith(TIMM_PREFIX)
     return "from scratch" if is_known and result.start.start_kind is StartKind.SCRATCH else None

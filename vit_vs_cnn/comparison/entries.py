@@ -405,7 +405,8 @@ def _name_rows(networks: Sequence[tuple[TrainedNetwork, str]]) -> dict[int, tupl
 def _settings(run: Run) -> dict[str, Any]:
     """Settings except the seed that decide the result of a run, and of the run that it starts from."""
     values = {key: value for key, value in run.settings.items() if key != "seed"}
-    return values | ({"starts_from": _settings(run.start)} if run.start is not None else {})
+    needed = {"starts_from": run.start, "teacher": run.teacher}
+    return values | {name: _settings(other) for name, other in needed.items() if other is not None}
 
 
 def _check_distinct(entries: Sequence[ComparisonEntry]) -> None:

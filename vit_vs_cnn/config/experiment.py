@@ -137,6 +137,8 @@ class Experiment:
         # The source of a recipe changes no result, weights are named by their hash, and overrides are applied.
         for name in ("recipe", "starts_from", "weights", "by_size", "by_budget"):
             del settings[name]
+        if settings["distill"] is not None:  # the teacher is named by its hash, too
+            del settings["distill"]["teacher"]
         return {
             "data": {"fingerprint": fingerprint, "validation_fraction": self.data.validation_fraction},
             "train_size": train_size,
@@ -156,10 +158,8 @@ class Experiment:
         }
 
     def in_order(self) -> list[str]:
-        """Models, each after the one that it starts from."""
-        starts = {name: model.starts_from for name, model in self.models.items()}
-        before = {name: [] if start is None else [start] for name, start in starts.items()}
-        return list(TopologicalSorter(before).static_order())
+        """Models, each after the ones that it starts from and is taught by."""
+        return list(TopologicalSorter(_needed_models(self.models)).static_order())
 
 
 def experiment_from_dict(values: Mapping[str, Any], *, trusted: bool = True) -> Experiment:
@@ -208,20 +208,25 @@ def _models(value: Any, protocol: Protocol, *, shares_augmentation: bool) -> dic
     return models
 
 
+def _needed_models(models: Mapping[str, ModelConfig]) -> dict[str, list[str]]:
+    """For each model, the models that it starts from and is taught by."""
+    names = {name: [model.starts_from, model.distill and model.distill.teacher] for name, model in models.items()}
+    return {name: [other for other in needed if other and other in models] for name, needed in names.items()}
+
+
 def _check_starts(models: Mapping[str, ModelConfig]) -> None:
-    """Raise InputError if a start is not a model, or if models start in a circle."""
-    starts = {name: model.starts_from for name, model in models.items()}
-    for name, start in starts.items():
-        if start is not None and start not in models:
+    """Raise InputError if a start is not a model, or if models need each other in a circle."""
+    for name, model in models.items():
+        if (start := model.starts_from) is not None and start not in models:
             others = ", ".join(other for other in models if other != name)
             raise InputError(
                 f"models.{name}.starts_from: {start!r} is not another model ({others}); for other trained "
                 f"networks use models.{name}.weights"
             )
     try:
-        TopologicalSorter({name: [start] for name, start in starts.items()}).prepare()
+        TopologicalSorter(_needed_models(models)).prepare()
     except CycleError as error:
-        circle = " starts from ".join(reversed(error.args[1]))
+        circle = " starts from or is taught by ".join(reversed(error.args[1]))
         raise InputError(f"models: {circle}: none of them can be trained first") from error
 
 

@@ -67,7 +67,8 @@ def default_settings() -> dict[str, Any]:
         "world_size": 1,
         "model": model | {"augmentation": plain_values(Augmentation())},
         "trainer": dict(TRAINER_DEFAULTS),
-        **dict.fromkeys(("validation_interval", "limit_val_batches", "starts_from", "weights")),
+        **dict.fromkeys(("validation_interval", "limit_val_batches")),
+        **dict.fromkeys(("starts_from", "weights", "teacher", "unlabelled")),
     }
 
 

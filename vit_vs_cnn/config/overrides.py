@@ -12,7 +12,7 @@ from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.typed_values import build, convert
 
 #: Settings of a model that are the same at all sizes and with all budgets.
-SHARED_SETTINGS = ("by_size", "by_budget", "variants", "starts_from", "weights")
+SHARED_SETTINGS = ("by_size", "by_budget", "variants", "starts_from", "weights", "pretrain", "distill")
 #: Settings that are read after the others.
 _OVERRIDES = ("by_size", "by_budget", "variants")
 

@@ -98,7 +98,7 @@ def _subclass_names(base: type) -> Iterator[str]:
 #: Sources of pretrained weights, of which a model has one, and units of a budget.
 _SOURCES, _UNITS = ("run", "file", "hub"), ("steps", "epochs", "flops")
 #: Settings of a model that stay when its name changes. Weights stay if they are downloaded by the name.
-_SETTINGS_OF_ANY_MODEL = ("finetune", "starts_from")
+_SETTINGS_OF_ANY_MODEL = ("finetune", "starts_from", "pretrain", "distill")
 
 
 def merge(values: dict[Any, Any], over: Mapping[Any, Any], place: tuple[str, ...] = ()) -> None:

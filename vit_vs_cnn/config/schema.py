@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal
 
-from vit_vs_cnn.bounds import AT_LEAST_0, AT_LEAST_1, RECIPE, Bounds, check_numbers
+from vit_vs_cnn.bounds import AT_LEAST_0, AT_LEAST_1, RECIPE, SHARE, Bounds, check_numbers
 from vit_vs_cnn.console import join_names
 from vit_vs_cnn.data.options import (
     ArraysOptions,
@@ -43,6 +43,8 @@ class Data:
         folder: Settings of a folder of images.
         table: Settings of a table of images.
         own: Settings of images from a custom class or from Python.
+        unlabelled: Images without labels for pretrain and distill: a folder, or rest for all images of the data that a
+            seed may be trained on. Copies of its test images and of validation images are left out.
     """
 
     source: Literal["synthetic", "cifar10", "cifar100", "folder", "table", "given"] | dict[str, Any] = "synthetic"
@@ -54,6 +56,7 @@ class Data:
     folder: FolderOptions = field(default_factory=FolderOptions)
     table: TableOptions = field(default_factory=TableOptions)
     own: ArraysOptions = field(default_factory=ArraysOptions)
+    unlabelled: str | None = None
 
     @property
     def kind(self) -> str:
@@ -310,6 +313,48 @@ class Finetuning:
         return max(MIN_FINETUNING_STEPS, budget.to_steps(batch_size=batch_size, train_images=train_images, macs=0))
 
 
+@dataclass(frozen=True)
+class Pretraining:
+    """Training without labels before the training of a model, one for each seed, which all sizes start from.
+
+    Args:
+        task: masked_patches: predict the pixels of masked patches of an image from the other patches.
+        steps: Optimizer steps, with the optimizer, the schedule and the batch size of the model.
+        mask: Share of the patches that are masked.
+        patch: Side of a patch in pixels; it divides both sides of the images.
+    """
+
+    task: Literal["masked_patches"] = "masked_patches"
+    steps: int = 3200
+    mask: float = 0.6
+    patch: int = 4
+
+    def __post_init__(self) -> None:
+        steps, patch = Bounds(at_least=1, at_most=MAX_STEPS), Bounds(at_least=2)
+        bounds = {"steps": steps, "mask": Bounds(above=0, below=1), "patch": patch}
+        check_numbers(vars(self), "pretrain.{name} {value} must be {bounds}", **bounds)
+
+
+@dataclass(frozen=True)
+class Distillation:
+    """Training on the class probabilities of a trained network in addition to the labels.
+
+    Args:
+        teacher: Name of another model, whose run of the same size, seed and budget is the teacher; or path of a
+            checkpoint or of the folder of a run.
+        weight: Weight w of the teacher in the loss ``(1 - w) CE + w T^2 KL(teacher || model)``.
+        temperature: Temperature T of both softmaxes in KL.
+    """
+
+    teacher: str
+    weight: float = 0.5
+    temperature: float = 3.0
+
+    def __post_init__(self) -> None:
+        bounds = {"weight": SHARE, "temperature": Bounds(above=0)}
+        check_numbers(vars(self), "distill.{name} {value} must be {bounds}", **bounds)
+
+
 class RecipeSource(StrEnum):
     """Origin of the recipe of a run: a search, the recommended recipes, the config, or a generic fallback."""
 
@@ -389,6 +434,8 @@ class ModelConfig:
             attention/<name> is converted from <name>.
         weights: Start from pretrained weights, with a new head.
         finetune: Layers that are trained: full, head (a linear probe), {last: k}.
+        pretrain: Pretraining without labels, before the training.
+        distill: Teacher, whose class probabilities are targets in addition to the labels.
         micro_batch: Images of a batch that the network gets at a time; an optimizer step uses the mean gradient of the
             whole batch. null for as many as fit into the free memory when the experiment starts.
         by_size: Settings that differ at a training size: {500: {optimizer: {lr: 0.02}}, all: {...}}.
@@ -414,6 +461,8 @@ class ModelConfig:
     starts_from: str | None = None
     weights: Weights | None = None
     finetune: Finetuning = field(default_factory=Finetuning)
+    pretrain: Pretraining | None = None
+    distill: Distillation | None = None
     micro_batch: int | None = None
     by_size: dict[str, Any] = field(default_factory=dict)
     by_budget: dict[str, Any] = field(default_factory=dict)
@@ -429,14 +478,18 @@ class ModelConfig:
             raise InputError("expected either name or class_path of a model")
         if self.init_args and self.class_path is None:
             raise InputError("init_args are for a class_path; a named model has options")
-        if self.weights is not None and self.starts_from is not None:
-            raise InputError("weights and starts_from cannot be combined; set one of them")
-        if self.finetune.head and self.weights is None and self.starts_from is None:
+        starts = [name for name in ("weights", "starts_from", "pretrain") if getattr(self, name) is not None]
+        if len(starts) > 1:
+            raise InputError(f"{starts[0]} and {starts[1]} cannot be combined; set one of them")
+        if self.finetune.head and not starts:
             raise InputError("finetune: head needs weights to compute features with (weights, or starts_from)")
-        if self.finetune.epochs is not None and self.weights is None and self.starts_from is None:
+        if self.finetune.epochs is not None and not starts:
             raise InputError("finetune.epochs needs weights or starts_from; other models have the epochs of the budget")
-        if self.variants and self.starts_from is not None:
-            raise InputError("variants and starts_from cannot be combined; set one of them")
+        if self.finetune.head and self.distill is not None:
+            raise InputError("finetune: head and distill cannot be combined, as a probe is fitted to labels alone")
+        for name in ("starts_from", "pretrain", "distill"):
+            if self.variants and getattr(self, name) is not None:
+                raise InputError(f"variants and {name} cannot be combined; set one of them")
         if self.loss is not None:
             check_class(self.loss, "loss")
             if self.label_smoothing or self.class_weights is not None:

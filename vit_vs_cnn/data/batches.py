@@ -1,5 +1,6 @@
 """Training and evaluation batches, cut from images in memory or in a mapped file, on the device that trains."""
 
+import copy
 import math
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -41,6 +42,9 @@ class TrainingBatches:
     Batch ``i`` is a pure function of ``(seed, i)``: the position is the whole state. Each of several processes takes
     its slice of the same global batch.
 
+    With images without labels (``TrainingData``), the second half of each batch is from a stream of these. There are as
+    many targets as images with labels.
+
     Arguments:
         data: images, settings and seed. One pass of ``iter`` has the batches of its steps; the next pass continues.
         rank, world_size: number of this process, and of all processes that share a batch.
@@ -59,7 +63,13 @@ class TrainingBatches:
         self.length = data.batches
         self.seed = data.seed
         self.position = 0
-        self._global_size, self._local_size = data.batch_size, data.batch_size // world_size
+        parts, self._unlabelled = 1, None
+        if data.unlabelled is not None:
+            parts, others = 2, copy.copy(data)
+            others.training, others.unlabelled, others.batch_size = data.unlabelled, None, data.batch_size // 2
+            others.seed = derive_seed(data.seed, "unlabelled")
+            self._unlabelled = TrainingBatches(others, device=device, rank=rank, world_size=world_size)
+        self._global_size, self._local_size = data.batch_size // parts, data.batch_size // world_size // parts
         self._rank = rank
         self._layout = torch.channels_last if data.channels_last else torch.contiguous_format
         self._epoch_order: tuple[int, Tensor] = (-1, torch.empty(0, dtype=torch.int64))
@@ -93,7 +103,7 @@ class TrainingBatches:
         return indices
 
     def batch(self, position: int) -> Batch:
-        """Images (normalized floats) and targets of the batch at ``position``."""
+        """Images (normalized floats) and targets of the batch at ``position``, those with labels first."""
         generator = torch.Generator().manual_seed(derive_seed(self.seed, "augment", position, self._rank))
         uniform = self.augmenter.draw(self._local_size, generator)
         indices = self.indices(position)
@@ -101,6 +111,8 @@ class TrainingBatches:
         is_moved = self.images.labels.device == on_device.device
         images = self.images.take(on_device if is_moved else indices).to(on_device.device)
         images, targets = self.augmenter(images, self.labels.index_select(0, on_device), uniform)
+        if self._unlabelled is not None:
+            images = torch.cat([images, self._unlabelled.batch(position)[0]])
         return images.contiguous(memory_format=self._layout), targets
 
     def _order(self, epoch: int) -> Int64[Tensor, "images"]:
@@ -165,9 +177,11 @@ class TrainingData(lightning.LightningDataModule):
         channels_last: whether images are in torch's ``channels_last`` memory format.
         normalization: mean and standard deviation of each channel, in [0, 1], in place of the measured ones.
         transform: custom transform of the bytes of the training images.
+        unlabelled: images without labels, half of each batch; None for none.
 
     Raises:
-        InputError: a number is below 1, or ``batch_size`` is not a multiple of ``accumulate``.
+        InputError: a number is below 1, or ``batch_size`` is not a multiple of ``accumulate``, or of twice that with
+            ``unlabelled``.
 
     Example:
         >>> images = LabelledImages(torch.zeros(6, 3, 8, 8, dtype=torch.uint8), torch.arange(6) % 2, ("cat", "dog"))
@@ -189,14 +203,19 @@ class TrainingData(lightning.LightningDataModule):
         channels_last: bool = False,
         normalization: tuple[Sequence[float], Sequence[float]] | None = None,
         transform: CustomTransform | None = None,
+        unlabelled: LabelledImages | None = None,
     ) -> None:
         super().__init__()
         if min(batch_size, steps, accumulate) < 1:
             raise InputError(f"batch_size {batch_size}, steps {steps} and accumulate {accumulate} must be at least 1")
         if batch_size % accumulate:
             raise InputError(f"batch_size {batch_size} must be a multiple of accumulate {accumulate}")
+        if unlabelled is not None and batch_size % (2 * accumulate):
+            parts = "" if accumulate == 1 else f" in each of its {accumulate} parts"
+            raise InputError(f"batch_size {batch_size}: half of a batch has no labels, so it must be even{parts}")
         self.training = training
         self.validation = validation
+        self.unlabelled = unlabelled
         self.batch_size = batch_size // accumulate
         self.batches = steps * accumulate
         self.seed = seed

@@ -25,10 +25,11 @@ from rich.progress import track
 
 from vit_vs_cnn.bounds import as_rows_and_cols
 from vit_vs_cnn.console import format_count, open_console, print_seldom
-from vit_vs_cnn.data.decoding import UnreadableImage, decode_image, find_gray_bits, list_formats
-from vit_vs_cnn.data.images import LabelledImages, concatenate, fingerprint_with_groups, hash_pixels
+from vit_vs_cnn.data.decoding import UnreadableImage, decode_image, find_gray_bits, image_files, list_formats
+from vit_vs_cnn.data.images import UNKNOWN, LabelledImages, concatenate, fingerprint_with_groups, hash_pixels
 from vit_vs_cnn.data.listing import (
     CLASS_REMEDY,
+    ENDINGS,
     FileProblem,
     ImageListing,
     count_by_kind,
@@ -37,7 +38,7 @@ from vit_vs_cnn.data.listing import (
     problems_error,
     summarize_problems,
 )
-from vit_vs_cnn.data.options import Decoding, FolderOptions, InputResolution, TableOptions
+from vit_vs_cnn.data.options import Decoding, FolderOptions, ImageOptions, InputResolution, TableOptions
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.files import atomic_write, file_state, write_text
 
@@ -189,6 +190,35 @@ def open_table(path: Path | str, options: TableOptions | None = None) -> CachedI
     list_files = lambda: list_table(path, options)  # noqa: E731
     read = lambda listing: _load_files(listing, path, options, partial(_decode_files, listing, options))  # noqa: E731
     return CachedImages("table", list_files, read, path, options)
+
+
+def open_unlabelled(root: Path | str, like: LabelledImages, options: ImageOptions) -> LabelledImages:
+    """All images in a folder and its subfolders, without classes, decoded to the shape of other images.
+
+    Files that cannot be read are left out with a warning.
+
+    Arguments:
+        like: images whose shape and class names these get.
+        options: options of how ``like`` were decoded.
+
+    Raises:
+        InputError: no such folder, no image that can be read, or ``like`` do not have three channels.
+    """
+    path, (channels, rows, cols) = Path(root), like.image_shape
+    if channels != 3:
+        raise InputError(f"data.unlabelled: files have 3 channels, and the images of the data have {channels}")
+    if not path.is_dir():
+        raise InputError(f"data.unlabelled: {root}: no such folder; name a folder of images, or rest")
+    names = [file.relative_to(path).as_posix() for file in image_files(path)]
+    listing = ImageListing("unlabelled", (), names, ["test"] * len(names), [UNKNOWN] * len(names))
+    files = FolderOptions(image_size=(rows, cols), resize=options.resize, cache=options.cache)
+    readable, pixels = _load_files(listing, path, files, partial(_decode_files, listing, files))
+    if not readable.names:
+        raise InputError(f"data.unlabelled: {root} holds no image that can be read ({ENDINGS})")
+    if readable.problems:
+        warnings.warn(f"{root}: these are left out: {summarize_problems(readable.problems)}", stacklevel=3)
+    labels = torch.full((len(readable.names),), UNKNOWN)
+    return LabelledImages(torch.from_numpy(pixels[: len(labels)]), labels, like.class_names, readable.names)
 
 
 def find_images(fingerprint: str, folders: Sequence[Path]) -> CachedImages | None:

@@ -140,7 +140,8 @@ def _with_half_micro_batches(experiment: Experiment, runs: list[Run], console: C
 def train_on_all_images(folder: Path, model: str, reason: str, *, trusted: bool, console: Console) -> None:
     """Train a model of an experiment on all images, those of the test folds included, in the folder ``final``.
 
-    Nothing is done if the images have their own test images, or if the model starts from the weights of another.
+    Nothing is done if the images have their own test images, or if the model starts from the weights of another one, is
+    pretrained or has a teacher.
 
     Arguments:
         reason: why this model, in words.
@@ -157,7 +158,8 @@ def train_on_all_images(folder: Path, model: str, reason: str, *, trusted: bool,
     models = {model: experiment.models[model]}
     final = replace(longest, name=FINAL_FOLDER, output=str(folder), protocol=protocol, models=models)
     pool = ExperimentData.from_experiment(final)
-    if getattr(pool.source, "folds", None) is None or models[model].starts_from is not None:
+    needs_others = any(getattr(models[model], name) is not None for name in ("starts_from", "pretrain", "distill"))
+    if getattr(pool.source, "folds", None) is None or needs_others:
         return
     runs = grid(final, pool, world_size=world_size(final))
     size = f"{runs[0].train_size:,} images, test images included"
@@ -177,12 +179,12 @@ def train_on_all_images(folder: Path, model: str, reason: str, *, trusted: bool,
 def _stages(runs: list[Run], plan: AnalysisPlan) -> list[list[Run]]:
     """Runs in the order of information per minute: linear probes, fine-tuned networks, networks from scratch.
 
-    A run that starts from the weights of another one comes with that one.
+    A run that starts from the weights of another one, or is taught by it, comes with that one.
     """
 
     def stage(run: Run) -> int:
-        if run.start is not None:
-            return stage(run.start)
+        if run.needed:
+            return max(map(stage, run.needed))
         return 2 if run.recipe.weights is None else int(not run.recipe.finetune.head)
 
     return [*map(list, group_by(sorted(_primary_first(runs, plan), key=stage), stage).values())]

@@ -119,6 +119,8 @@ class GridTimeModel:
                 continue
             for size, steps in itertools.product(grid.train_sizes, grid.steps):
                 times += [self._run_seconds(name, size, steps)] * len(grid.seeds)
+            if (pretrain := self.experiment.models[name].pretrain) is not None:
+                times += [pretrain.steps * self.times[name]] * len(grid.seeds)
             searched = 0 if self.experiment.models[name].variants else trials * count_splits(self.experiment, largest)
             times += [self._run_seconds(name, largest, max(grid.steps))] * searched
         at_a_time = runs_at_a_time(self.experiment, len(times))
@@ -146,6 +148,8 @@ class GridTimeModel:
     def _run_seconds(self, model: str, train_size: int, steps: int) -> float:
         """Time of a run with its evaluations. A forward pass takes a third of a step."""
         step, protocol, settings = self.times[model], self.experiment.protocol, self.experiment.models[model]
+        if settings.distill is not None:  # the forward pass of the teacher
+            step += self.times.get(settings.distill.teacher, step) / 3
         held_out = self.experiment.data.validation_fraction * train_size
         if settings.finetune.epochs is not None:
             training_images = round(train_size - held_out)

@@ -117,7 +117,7 @@ def _trial_runs(
     seeds = [*first, *(seed for seed in range(len(first) + count) if seed not in first)][:count]
     space, options = experiment.tuning.space or DEFAULT_SPACE, restrict_space(experiment, name).keys()
     own = base.recipe(name, train_size)
-    identities, processes = weights_identities(experiment), world_size(base)
+    common = world_size(base), weights_identities(experiment), train_size, pool.unlabelled_hash
     trials = []
     for number in range(experiment.tuning.trials or DEFAULT_TRIALS):
         sampled = sample_recipe(space, number, seed=experiment.tuning.seed) if number else {}
@@ -125,7 +125,7 @@ def _trial_runs(
         recipe = replace(_with_sampled(own, sampled, base.data.augmentation), by_size={}, by_budget={})
         here = replace(base, models={**base.models, name: recipe})
         arguments = name, train_size, here.protocol.budget
-        runs = [Run(here, *arguments, seed, pool.fingerprint, processes, identities) for seed in seeds]
+        runs = [Run(here, *arguments, seed, pool.fingerprint, *common) for seed in seeds]
         trials.append((sampled, runs))
     return trials
 
@@ -141,7 +141,7 @@ def _with_sampled(own: ModelConfig, sampled: Mapping[str, Any], shared: Augmenta
 
 
 def _run(runs: Sequence[Run], pool: ExperimentData, console: Console) -> None:
-    """Execute the runs of trials, and those that they start from. Finished and diverged ones are not repeated."""
+    """Execute the runs of trials, and those that they need. Finished and diverged ones are not repeated."""
     with_starts = [one for run in runs if not _has_diverged(run) for one in _with_starts(run)]
     runs = list({run.folder: run for run in with_starts}.values())
     if not runs:
@@ -163,7 +163,7 @@ def _has_diverged(run: Run) -> bool:
 
 
 def _with_starts(run: Run) -> list[Run]:
-    return [*_with_starts(run.start), run] if run.start is not None else [run]
+    return [*(one for needed in run.needed if not needed.is_pretraining for one in _with_starts(needed)), run]
 
 
 def _trial(number: int, values: Mapping[str, Any], runs: Sequence[Run]) -> Trial:

@@ -1,6 +1,7 @@
 """The images of an experiment, read once, and the images of each run."""
 
 import os
+import warnings
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -13,10 +14,18 @@ from torch import Tensor
 
 from vit_vs_cnn.config.experiment import Data, Experiment, read_config
 from vit_vs_cnn.config.user_code import make_object
+from vit_vs_cnn.console import format_count
 from vit_vs_cnn.counter_random import counter_key, permutation
 from vit_vs_cnn.data.cifar import CifarSource
 from vit_vs_cnn.data.datasets import open_dataset
-from vit_vs_cnn.data.image_cache import CachedImages, default_cache_folder, find_images, open_folder, open_table
+from vit_vs_cnn.data.image_cache import (
+    CachedImages,
+    default_cache_folder,
+    find_images,
+    open_folder,
+    open_table,
+    open_unlabelled,
+)
 from vit_vs_cnn.data.images import LabelledImages, Source, concatenate, fingerprint_with_groups
 from vit_vs_cnn.data.options import InputResolution
 from vit_vs_cnn.data.subsets import hold_out_groups, nested_order, split_validation, subset_hash
@@ -24,6 +33,9 @@ from vit_vs_cnn.data.synthetic.source import SyntheticSource
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.runs.result import RunData, fold_name
 from vit_vs_cnn.typed_values import build
+
+#: Value of ``data.unlabelled`` for the images of the data that a seed may be trained on.
+REST = "rest"
 
 
 @dataclass(frozen=True, eq=False)
@@ -322,6 +334,56 @@ class ExperimentData:
             )
         gray_bits = self.source.listing.gray_bits if isinstance(self.source, CachedImages) else 16
         return RunImages(self.images, (training, validation), gray_bits)
+
+    @cached_property
+    def _unlabelled(self) -> LabelledImages:
+        """The images of the folder ``data.unlabelled``."""
+        options = self.data.file_options or self.data.own
+        return open_unlabelled(str(self.data.unlabelled), self.images, options)
+
+    @cached_property
+    def unlabelled_hash(self) -> str | None:
+        """Hash of the images without labels; None if there are none."""
+        return self._unlabelled.fingerprint() if self.data.unlabelled not in (None, REST) else self.data.unlabelled
+
+    def draw_unlabelled(self, train_size: int, seed: int) -> RunImages:
+        """The images for training without labels: the training images of a size, and those of ``data.unlabelled``.
+
+        Test images of the seed and validation images of the size are left out, and images with equal pixels. The
+        validation images are those of ``draw``.
+
+        Raises:
+            InputError: as ``draw`` and ``open_unlabelled``, or a folder for a network at another resolution.
+        """
+        if self._base is not None and self.data.unlabelled not in (None, REST):
+            raise InputError(
+                f"data.unlabelled: {self.data.unlabelled} is decoded at image_size only, and a model has weights with "
+                "another input size; set unlabelled: rest"
+            )
+        labelled = self.draw(train_size, seed)
+        images, chosen, held = self.images, labelled.parts[0], [labelled.validation.hashes()]
+        if self.data.unlabelled == REST:
+            chosen = self.trainable(seed)
+            chosen = chosen[~torch.isin(chosen, labelled.parts[1])]
+        elif self.data.unlabelled is not None:
+            images = concatenate(self.images, self._unlabelled)
+            chosen = torch.cat([chosen, torch.arange(len(self.images), len(images))])
+        if (groups := self.images.groups) is not None:
+            held_groups = {groups[place] for place in labelled.parts[1].tolist()}
+            known = (place for place in chosen.tolist() if place >= len(groups) or groups[place] not in held_groups)
+            chosen = torch.tensor([*known], dtype=torch.int64)
+        if self._has_folds or self.source.test() is not None:  # else all images are for training
+            held.append(self.test_hashes(seed))
+        hashes = self._hashes if images is self.images else np.concatenate([self._hashes, self._unlabelled.hashes()])
+        is_copy = torch.from_numpy(np.isin(hashes[chosen.numpy()], np.concatenate(held)))
+        if self.data.unlabelled is not None and is_copy.any():
+            copies = format_count(int(is_copy.sum()), "image")
+            warnings.warn(
+                f"data.unlabelled {self.data.unlabelled}: seed {seed} is trained without {copies} with the pixels of "
+                "test or validation images",
+                stacklevel=2,
+            )
+        return RunImages(images, (chosen[~is_copy], labelled.parts[1]), labelled.gray_bits)
 
     def _sample(self, candidates: Int64[Tensor, "candidates"], count: int, seed: int) -> Int64[Tensor, "count"]:
         return candidates[nested_order(self.images.labels[candidates], seed)[:count]] if count else candidates[:0]

@@ -33,7 +33,7 @@ from vit_vs_cnn.networks.build import build_network, convert_for_timm, load_weig
 from vit_vs_cnn.networks.evaluation import hash_tensors
 from vit_vs_cnn.networks.trained_network import TrainedNetwork
 from vit_vs_cnn.networks.training_hashes import UNKNOWN_TRAINING_IMAGES, TrainingImageHashes
-from vit_vs_cnn.runs.run import RESOLUTION_KEY
+from vit_vs_cnn.runs.run import RESOLUTION_KEY, TEACHER_KEY
 
 #: Largest input size of a pretrained network whose config names none.
 MAX_INPUT_SIZE = 224
@@ -115,8 +115,10 @@ class PretrainedWeights:
 def weights_identities(experiment: Experiment) -> dict[str, dict[str, Any]]:
     """Identities of the pretrained weights, by model, with the resolution at which image files are decoded for each.
 
+    A model whose teacher is a file has the hash of the weights of the teacher.
+
     Raises:
-        InputError: weights that cannot be read or downloaded.
+        InputError: weights that cannot be read or downloaded, or a teacher that is neither a model nor a file.
     """
     pretrained = {name: read_pretrained(experiment, name) for name in experiment.models}
     identities = {name: weights.identity for name, weights in pretrained.items() if weights is not None}
@@ -126,6 +128,15 @@ def weights_identities(experiment: Experiment) -> dict[str, dict[str, Any]]:
             resolution = weights and weights.resolution(experiment.models[name].architecture)
             if resolution not in (None, stored):
                 identities[name] = identities[name] | {RESOLUTION_KEY: asdict(resolution)}
+    for name, model in experiment.models.items():
+        if model.distill is not None and model.distill.teacher not in experiment.models:
+            place, location = model.distill.teacher, f"models.{name}.distill.teacher"
+            if not experiment.trusted or not Path(place).exists():
+                others = ", ".join(other for other in experiment.models if other != name)
+                raise InputError(f"{location}: {place!r} is neither another model ({others}) nor a file that exists")
+            with torch.random.fork_rng(devices=[]):
+                hashed = hash_tensors(TrainedNetwork.open(place).network.state_dict())
+            identities[name] = identities.get(name, {}) | {TEACHER_KEY: hashed}
     return identities
 
 

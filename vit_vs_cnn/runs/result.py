@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from vit_vs_cnn.bounds import AT_LEAST_0, AT_LEAST_1, SHARE, check_numbers
 from vit_vs_cnn.config.schema import Budget, RecipeSource, TuningProvenance
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from vit_vs_cnn.statistics.intervals import Estimate
 
 
+#: ``RunResult`` or ``PretrainingResult``.
+Result = TypeVar("Result")
 #: Packages whose versions are recorded.
 PACKAGES = ("torch", "torchvision", "timm", "lightning", "torchmetrics", "numpy", "jsonargparse", "vit-vs-cnn")
 
@@ -45,6 +47,7 @@ class StartKind(StrEnum):
     FINETUNED = "fine-tuned"
     LINEAR_PROBE = "linear probe"
     CONTINUED = "continued"
+    PRETRAINED = "masked pretraining"
     UNKNOWN = "unknown"
 
 
@@ -76,6 +79,7 @@ class RunStart:
         finetune: trained part of the network: ``full``, ``head`` or ``last N``; None if not recorded.
         architecture_hash: hash of the settings of its network, except options that resize images; None if not recorded.
         start_history_known: whether all images that the weights were trained on are recorded; None from scratch.
+        teacher: name of the network whose class probabilities were targets; None without one.
     """
 
     start_kind: StartKind
@@ -86,6 +90,7 @@ class RunStart:
     start_hash: str | None = None
     start_history_known: bool | None = None
     scored_images_in_start: int = 0
+    teacher: str | None = None
 
 
 @dataclass(frozen=True)
@@ -127,6 +132,8 @@ class TrainingCost:
         passes: cost of training on an image, in forward passes: 3 with gradients through the network (one forward pass,
             and two for the gradients of weights and features), 1 for a linear probe.
         image_seconds: time of a prediction of one image on the machine of the run; None if not recorded.
+        further_flops: FLOPs of the pretraining that it started from and of the forward passes of its teacher.
+        teacher_training_flops: training FLOPs of its teacher, which are not part of ``flops``; None if unknown.
 
     Raises:
         InputError: a number that is negative or not finite.
@@ -142,15 +149,18 @@ class TrainingCost:
     precision: str
     planned_steps: int | None = None
     image_seconds: float | None = None
+    further_flops: int = 0
+    teacher_training_flops: int | None = None
 
     def __post_init__(self) -> None:
         names = ("parameters", "macs", "steps", "images_processed", "train_seconds", "planned_steps", "image_seconds")
+        names += ("further_flops", "teacher_training_flops")
         check_numbers(vars(self), **dict.fromkeys(names, AT_LEAST_0), devices=AT_LEAST_1, passes=AT_LEAST_1)
 
     @property
     def flops(self) -> int:
-        """Training FLOPs: passes x 2 x MACs x images."""
-        return self.passes * 2 * self.macs * self.images_processed
+        """Training FLOPs: passes x 2 x MACs x images, and ``further_flops``."""
+        return self.passes * 2 * self.macs * self.images_processed + self.further_flops
 
     @property
     def ended_early(self) -> bool | None:
@@ -352,6 +362,37 @@ class RunResult:
             raise DamagedFile(f"{location}: {error}") from error
 
 
+#: File of the result of a pretraining.
+PRETRAINING_FILE = "pretraining.json"
+
+
+@dataclass(frozen=True)
+class PretrainingResult:
+    """The result of a pretraining, which the runs of a seed start from.
+
+    Arguments:
+        images: number of images that it was trained on.
+        loss: mean squared error of masked pixels, of images that it was not trained on if there are validation images.
+        interpolation_loss: the same for linear interpolation from the visible pixels.
+        weights: hash of the weights.
+    """
+
+    images: int
+    loss: float
+    interpolation_loss: float
+    weights: str
+    cost: TrainingCost
+    provenance: Provenance
+
+    @property
+    def text(self) -> str:
+        """Both losses, for a reader."""
+        return f"loss of masked pixels {self.loss:.3f} ({self.interpolation_loss:.3f} by interpolation)"
+
+    def to_json(self) -> str:
+        return json.dumps(dataclasses.asdict(self), indent=1, allow_nan=False) + "\n"
+
+
 #: Columns at the front of a table of runs.
 _FIRST_COLUMNS = ("model", "train_size", "seed", "accuracy")
 #: Columns at its end, which are computed from the others.
@@ -412,8 +453,17 @@ def describe_hardware() -> dict[str, Any]:
 
 def read_result(path: Path) -> RunResult:
     """Read the ``result.json`` of a run. Raises DamagedFile: the file cannot be read, or is not a result."""
+    return _read(RunResult, path)
+
+
+def read_pretraining(path: Path) -> PretrainingResult:
+    """Read the ``pretraining.json`` of a pretraining. Raises DamagedFile: as ``read_result``."""
+    return _read(PretrainingResult, path)
+
+
+def _read(kind: type[Result], path: Path) -> Result:
     try:
-        return build(RunResult, json.loads(path.read_text(encoding="utf-8")))
+        return build(kind, json.loads(path.read_text(encoding="utf-8")))
     except OSError as error:
         raise DamagedFile(f"result {path}: {error.strerror}") from error
     except (ValueError, RecursionError) as error:

@@ -12,17 +12,27 @@ import yaml
 from vit_vs_cnn.config.experiment import Budget, Experiment, ModelConfig, experiment_from_dict, read_config
 from vit_vs_cnn.config.identity import hash_settings, run_identity
 from vit_vs_cnn.config.overrides import apply_overrides
-from vit_vs_cnn.data.options import InputResolution
+from vit_vs_cnn.config.schema import Finetuning
+from vit_vs_cnn.data.options import Augmentation, InputResolution
 from vit_vs_cnn.errors import DamagedFile, InputError, one_line
 from vit_vs_cnn.files import remove_partials, write_text
-from vit_vs_cnn.runs.result import RunResult, ScoredOn, read_result
+from vit_vs_cnn.runs.result import (
+    PRETRAINING_FILE,
+    PretrainingResult,
+    RunResult,
+    ScoredOn,
+    read_pretraining,
+    read_result,
+)
 from vit_vs_cnn.strict_yaml import check_plain
 from vit_vs_cnn.typed_values import build, check
 
 #: Key of the resolution of image files in the identity of pretrained weights.
 RESOLUTION_KEY = "resolution"
-#: Folder of the variants of a run.
-VARIANT_FOLDER = "variants"
+#: Key of the hash of the weights of a teacher that is a file, among the identities of weights.
+TEACHER_KEY = "teacher"
+#: Folder of the variants of a run, and of the pretrainings of an experiment.
+VARIANT_FOLDER, PRETRAINING_FOLDER = "variants", "pretraining"
 
 
 @dataclass(frozen=True)
@@ -31,7 +41,10 @@ class Run:
 
     Arguments:
         train_size: labelled images, validation images included.
-        weights: identities of the pretrained weights, by model (``PretrainedWeights.identity``).
+        weights: identities of the pretrained weights and of teachers that are files, by model (``weights_identities``).
+        pretrain_size: training size whose images a pretraining uses; None for ``train_size``.
+        unlabelled: hash of the images without labels; None if there are none.
+        is_pretraining: whether it is the pretraining that other runs start from.
     """
 
     experiment: Experiment
@@ -42,6 +55,9 @@ class Run:
     fingerprint: str
     world_size: int = 1
     weights: dict[str, Any] = field(default_factory=dict)
+    pretrain_size: int | None = None
+    unlabelled: str | None = None
+    is_pretraining: bool = False
 
     def __post_init__(self) -> None:
         if self.model not in self.experiment.models:
@@ -58,17 +74,21 @@ class Run:
 
     @cached_property
     def settings(self) -> dict[str, Any]:
-        start = self.start
-        return self.experiment.run_settings(
+        start, teacher = (None if run is None else hash_settings(run.identity) for run in (self.start, self.teacher))
+        weights = dict(self.weights.get(self.model, {}))
+        teacher = weights.pop(TEACHER_KEY, teacher)
+        settings = self.experiment.run_settings(
             self.model,
             self.train_size,
             self.seed,
             budget=self.budget,
             fingerprint=self.fingerprint,
             world_size=self.world_size,
-            starts_from=None if start is None else hash_settings(start.identity),
-            weights=self.weights.get(self.model),
+            starts_from=start,
+            weights=weights or None,
         )
+        uses_unlabelled = self.is_pretraining or self.recipe.distill is not None
+        return {**settings, "teacher": teacher, "unlabelled": self.unlabelled if uses_unlabelled else None}
 
     @cached_property
     def recipe(self) -> ModelConfig:
@@ -78,8 +98,54 @@ class Run:
     @cached_property
     def start(self) -> "Run | None":
         """The run whose weights it begins with; None if it starts from no other run."""
+        if self.recipe.pretrain is not None and not self.is_pretraining:
+            return self._pretraining(self.recipe.pretrain.steps)
         start = self.recipe.starts_from
         return None if start is None else replace(self, model=start)
+
+    @cached_property
+    def teacher(self) -> "Run | None":
+        """The run whose network teaches it; None if there is no teacher, or it is a file."""
+        distill = self.recipe.distill
+        is_model = distill is not None and distill.teacher in self.experiment.models
+        return replace(self, model=distill.teacher) if distill is not None and is_model else None
+
+    @property
+    def needed(self) -> "list[Run]":
+        """The runs that finish before this one begins."""
+        return [run for run in (self.start, self.teacher) if run is not None]
+
+    def _pretraining(self, steps: int) -> "Run":
+        """The pretraining of its seed, with the recipe of the largest size, in a folder of the experiment.
+
+        Images are cropped and flipped as in the recipe, and not changed otherwise. Models with equal networks and
+        recipes share it.
+
+        Raises:
+            InputError: several processes share the run.
+        """
+        size, own, budget = self.pretrain_size or self.train_size, self.experiment, Budget(steps=steps)
+        if self.world_size > 1:
+            raise InputError(f"models.{self.model}.pretrain: a run that is pretrained needs a single device")
+        recipe = own.recipe(self.model, size)
+        shared = own.augmentation(recipe)
+        recipe = replace(
+            recipe,
+            augmentation=Augmentation(shared.crop_padding, shared.flip, resized_crop=shared.resized_crop),
+            optimizer=replace(recipe.optimizer, layer_decay=None),
+            finetune=Finetuning(),
+            **{"label_smoothing": 0.0, "by_size": {}, "by_budget": {}},
+            **dict.fromkeys(("loss", "class_weights", "distill")),
+        )
+        same = own.select_budget(budget)
+        inside: dict[str, Any] = {
+            "name": PRETRAINING_FOLDER,
+            "output": str(own.folder),
+            "models": {**same.models, self.model: recipe},
+            "trainer": {key: value for key, value in own.trainer.items() if key != "callbacks"},
+        }
+        place: dict[str, Any] = {"train_size": size, "budget": budget, "is_pretraining": True, "weights": {}}
+        return replace(self, experiment=replace(same, **inside), **place)
 
     @cached_property
     def variants(self) -> "list[Run]":
@@ -140,7 +206,11 @@ class Run:
 
     @property
     def _place(self) -> str:
-        return f"{self.model}-n{self.train_size}-s{self.seed}"
+        model = self.model
+        if self.is_pretraining:  # of several models, maybe
+            network = str(self.recipe.name or self.recipe.class_path).rpartition(".")[2]
+            model = re.sub(r"[^\w-]", "_", f"{network}_{PRETRAINING_FOLDER}")
+        return f"{model}-n{self.train_size}-s{self.seed}"
 
     @cached_property
     def folder(self) -> Path:
@@ -150,6 +220,11 @@ class Run:
     @property
     def checkpoint(self) -> Path:
         return self.folder / "checkpoints" / "last.ckpt"
+
+    @property
+    def weights_file(self) -> Path:
+        """File of the weights that other runs start from."""
+        return self.checkpoint.with_name("pretrained.ckpt") if self.is_pretraining else self.checkpoint
 
     @property
     def predictions(self) -> Path:
@@ -179,7 +254,10 @@ class Run:
     def is_finished(self) -> bool:
         """True if there is a readable result."""
         try:
-            read_result(self.folder / "result.json")
+            if self.is_pretraining:
+                read_pretraining(self.folder / PRETRAINING_FILE)
+            else:
+                read_result(self.folder / "result.json")
         except DamagedFile:
             return False
         return True
@@ -214,13 +292,16 @@ class Run:
             "fingerprint": self.fingerprint,
             "world_size": self.world_size,
             **({"weights": dict(self.weights)} if self.weights else {}),
+            **({"pretrain_size": self.pretrain_size} if self.pretrain_size is not None else {}),
+            **({"unlabelled": self.unlabelled} if self.unlabelled is not None else {}),
+            **({"is_pretraining": True} if self.is_pretraining else {}),
         }
         return {"experiment": self.experiment.to_dict(), "run": run}
 
-    def write_result(self, result: RunResult) -> None:
-        """Write ``result.json``. From then on the run is finished."""
+    def write_result(self, result: RunResult | PretrainingResult) -> None:
+        """Write ``result.json``, or ``pretraining.json``. From then on the run is finished."""
         self.progress.unlink(missing_ok=True)
-        write_text(self.folder / "result.json", result.to_json())
+        write_text(self.folder / (PRETRAINING_FILE if self.is_pretraining else "result.json"), result.to_json())
 
 
 def run_from_dict(values: Any, *, location: str, trusted: bool = False) -> Run:

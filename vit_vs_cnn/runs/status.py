@@ -28,8 +28,8 @@ from vit_vs_cnn.runs.experiment_folder import (
     read_run_names,
 )
 from vit_vs_cnn.runs.record import is_record
-from vit_vs_cnn.runs.result import RunResult, RunState, read_result
-from vit_vs_cnn.runs.run import split_folder_name
+from vit_vs_cnn.runs.result import PRETRAINING_FILE, RunResult, RunState, read_pretraining, read_result
+from vit_vs_cnn.runs.run import PRETRAINING_FOLDER, split_folder_name
 
 REFRESH_SECONDS = 2.0
 _UNIT_TEXTS = {"step": "step", "image": "features of image"}
@@ -44,6 +44,7 @@ class RunStatus:
     """State of one run.
 
     Arguments:
+        note: losses of a finished pretraining.
         unit: what ``step`` and ``steps`` count: steps, or images of which a linear probe computes the features.
     """
 
@@ -58,6 +59,7 @@ class RunStatus:
     seconds: float | None = None
     accuracy: float | None = None
     reason: str | None = None
+    note: str | None = None
     steps_per_second: float | None = None
     unit: Literal["step", "image"] = "step"
     has_other_budgets: bool = False
@@ -95,7 +97,9 @@ def read_status(folder: Path) -> ExperimentStatus:
         return replace(read_status(folder / "tuning"), name=f"{folder.resolve().name}, search for recipes")
     grid = read_run_names(folder)
     recorded = read_finished_results(folder) if is_record(folder) else {}
-    runs = []
+    runs, pretraining = [], folder / PRETRAINING_FOLDER
+    for name, own in (read_run_names(pretraining) if (pretraining / "runs.json").exists() else {}).items():
+        runs.append(_read_run_status(pretraining / name, own or Budget(steps=1), None, is_one_of_several=False))
     for name, own in grid.items():
         result = recorded.get(folder / name)
         budget = own or Budget(steps=1 if result is None else max(1, result.cost.steps))
@@ -126,15 +130,19 @@ def read_all(folder: Path) -> list[ExperimentStatus]:
 def _read_run_status(folder: Path, budget: Budget, result: RunResult | None, *, is_one_of_several: bool) -> RunStatus:
     place, steps = split_folder_name(folder.name), budget.to_dict().get("steps")
     status = RunStatus(folder.name, *place, budget, RunState.WAITING, has_other_budgets=is_one_of_several)
-    if result is None and (folder / "result.json").exists():
-        try:
+    pretraining = None
+    try:
+        if result is None and (folder / "result.json").exists():
             result = read_result(folder / "result.json")
-        except DamagedFile as error:
-            return replace(status, state=RunState.FAILED, reason=f"{FailureKind.DAMAGED_FILE}: {error}")
-    if result is not None:
-        cost = result.cost
+        elif (folder / PRETRAINING_FILE).exists():
+            pretraining = read_pretraining(folder / PRETRAINING_FILE)
+    except DamagedFile as error:
+        return replace(status, state=RunState.FAILED, reason=f"{FailureKind.DAMAGED_FILE}: {error}")
+    if (ended := result or pretraining) is not None:
+        cost, accuracy = ended.cost, None if result is None else result.accuracy
         status = replace(status, step=cost.steps, steps=cost.planned_steps or cost.steps, seconds=cost.train_seconds)
-        return replace(status, state=RunState.FINISHED, accuracy=result.accuracy)
+        note = None if pretraining is None else pretraining.text
+        return replace(status, state=RunState.FINISHED, accuracy=accuracy, note=note)
     progress = read_mapping(folder / "progress.json")
     about: dict[str, Any] = {"step": max((int(row[0]) for row in read_rows(folder / "metrics.csv")), default=None)}
     about |= {"steps": steps} | {n: progress[n] for n in ("step", "steps") if isinstance(progress.get(n), int)}
@@ -205,7 +213,7 @@ def describe_run(run: RunStatus) -> str:
     """Remark on a run: its accuracy and time, the reason of its failure, or its speed."""
     match run.state:
         case RunState.FINISHED:
-            accuracy = "" if run.accuracy is None else f"{100 * run.accuracy:.1f} %"
+            accuracy = run.note or "" if run.accuracy is None else f"{100 * run.accuracy:.1f} %"
             early = ", ended early" if run.step is not None and run.step < (run.steps or 0) else ""
             return accuracy + ("" if run.seconds is None else f" in {duration(run.seconds)}") + early
         case RunState.FAILED:

@@ -244,8 +244,9 @@ def hash_run_recipe(run: Run) -> str:
     excluded = ("train_size", "seed", "budget", "scored_on")
     values = {name: value for name, value in run.identity.items() if name not in excluded}
     values["data"] = values["data"] | {"fingerprint": values["data"]["fingerprint"].partition("-")[0]}
-    if run.start is not None:
-        values["starts_from"] = hash_run_recipe(run.start)
+    for name, other in (("starts_from", run.start), ("teacher", run.teacher)):
+        if other is not None:
+            values[name] = hash_run_recipe(other)
     return hash_settings(values)
 
 

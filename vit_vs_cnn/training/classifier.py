@@ -3,6 +3,7 @@
 import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, cast
 
@@ -27,6 +28,44 @@ def balanced_weights(labels: Int64[Tensor, "count"], num_classes: int) -> list[f
     """Class weights that balance the classes: ``w_c = n / (C n_c)``; 0 for a class without images."""
     counts = torch.bincount(labels, minlength=num_classes).tolist()
     return [len(labels) / (num_classes * count) if count else 0.0 for count in counts]
+
+
+@dataclass(frozen=True, eq=False)
+class Teacher:
+    """Trained network whose class probabilities are targets, in addition to labels.
+
+    ``loss = (1 - w) CE + w T^2 KL(softmax(teacher / T) || softmax(student / T))``, where KL is the mean over the batch.
+
+    Reference: Hinton, Vinyals & Dean 2015, section 2.
+    Differs: the weights of the two terms sum to 1.
+
+    Arguments:
+        network: maps images to logits, in evaluation mode; not trained.
+        weight: w, from 0 to 1.
+        temperature: T, above 0.
+        scale, shift: numbers of each channel; the network gets ``scale * images + shift``, if it was trained on images
+            with another mean and standard deviation.
+    """
+
+    network: nn.Module
+    weight: float
+    temperature: float
+    scale: Tensor
+    shift: Tensor
+
+    def to(self, like: Tensor) -> "Teacher":
+        """The teacher on the device and with the type of a tensor."""
+        tensors = {name: getattr(self, name).to(like) for name in ("scale", "shift")}
+        return replace(self, network=self.network.to(like.device, like.dtype), **tensors)
+
+    def divergence(
+        self, logits: Float[Tensor, "batch classes"], images: Float[Tensor, "batch channels rows cols"]
+    ) -> Float[Tensor, ""]:
+        """``T^2 KL`` of the logits of the student for these images."""
+        with torch.no_grad():
+            targets = self.network(self.scale * images + self.shift).float() / self.temperature
+        own, targets = (values.log_softmax(1) for values in (logits.float() / self.temperature, targets))
+        return self.temperature**2 * F.kl_div(own, targets, reduction="batchmean", log_target=True)
 
 
 class Classifier(lightning.LightningModule):
@@ -55,6 +94,8 @@ class Classifier(lightning.LightningModule):
         class_weights: weight w of each class; all 1 if None. The loss of a batch is the weighted mean, as in torch. A
             batch whose weights are all 0 has loss 0.
         metrics: torchmetrics of logits and labels, by the names under which they are logged.
+        teacher: teacher whose probabilities are targets, too; None for labels alone. For images without labels, which
+            are the last ones of a batch (``TrainingBatches``), only its part of the loss counts.
         trust: whether an optimizer that is a custom class may be imported by its path.
 
     Raises:
@@ -84,6 +125,7 @@ class Classifier(lightning.LightningModule):
         loss: Callable[[Tensor, Tensor], Tensor] | None = None,
         class_weights: Sequence[float] | None = None,
         metrics: Mapping[str, Metric] | None = None,
+        teacher: Teacher | None = None,
         trust: bool = False,
     ) -> None:
         super().__init__()
@@ -108,6 +150,7 @@ class Classifier(lightning.LightningModule):
         self.seed = seed
         self.trust = trust or isinstance(optimizer, type | partial)
         self.custom_loss = loss
+        self.teacher = teacher
         weights = None if class_weights is None else torch.tensor(class_weights, dtype=torch.float32)
         self.register_buffer("class_weights", weights, persistent=False)
         self.metrics = nn.ModuleDict({f"custom {name}": metric for name, metric in (metrics or {}).items()})
@@ -139,6 +182,8 @@ class Classifier(lightning.LightningModule):
         return int(planned)
 
     def on_fit_start(self) -> None:
+        if self.teacher is not None:  # it is not a submodule, so that checkpoints do not contain its weights
+            self.teacher = self.teacher.to(next(self.network.parameters()))
         if self.average is not None and self.ema_half_life is not None:
             if any(weight.dtype in (torch.bfloat16, torch.float16) for weight in self.average.parameters()):
                 raise InputError(
@@ -154,8 +199,7 @@ class Classifier(lightning.LightningModule):
         (torch.default_generator.manual_seed if self.device.type == "cpu" else torch.manual_seed)(seed)
 
     def training_step(self, batch: Batch, batch_idx: int) -> Float[Tensor, ""]:
-        images, targets = batch
-        loss = self._loss(self.network(images), targets)
+        loss = self.compute_loss(batch)
         self._record_divergence(loss.detach())
         self.log("train/loss", loss.detach(), prog_bar=True)
         interval = self.trainer.log_every_n_steps  # pyright: ignore[reportAttributeAccessIssue]
@@ -163,6 +207,16 @@ class Classifier(lightning.LightningModule):
             groups = self.trainer.optimizers[0].param_groups  # lower for earlier layers with layer_decay
             self.log("train/lr", max(group["lr"] for group in groups))
         return loss
+
+    def compute_loss(self, batch: Batch) -> Float[Tensor, ""]:
+        """The loss of a training batch."""
+        images, targets = batch
+        logits = self.network(images)
+        loss = self._loss(logits[: len(targets)], targets)
+        if self.teacher is None:
+            return loss
+        weight = self.teacher.weight
+        return (1 - weight) * loss + weight * self.teacher.divergence(logits, images)
 
     def _loss(self, logits: Tensor, targets: Tensor) -> Float[Tensor, ""]:
         if self.custom_loss is not None:

@@ -11,20 +11,22 @@ from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers import Logger
 from rich.console import Console
 from torch import nn
+from torch.optim.swa_utils import update_bn
 
 from vit_vs_cnn.config.trainer import as_list
 from vit_vs_cnn.config.user_code import make_transform
 from vit_vs_cnn.counter_random import derive_seed
-from vit_vs_cnn.data.batches import TrainingData
+from vit_vs_cnn.data.batches import EVALUATION_BATCH, TrainingData
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.data.options import Augmentation
 from vit_vs_cnn.errors import DamagedFile, InputError
 from vit_vs_cnn.models.cost import count_parameters
-from vit_vs_cnn.models.input_wrappers import unwrap
-from vit_vs_cnn.networks.evaluation import Predictions, predict
+from vit_vs_cnn.models.input_wrappers import resize_for, unwrap
+from vit_vs_cnn.models.recording import evaluation_mode
+from vit_vs_cnn.networks.evaluation import Predictions, hash_weights, predict
 from vit_vs_cnn.networks.preparation import PreparedRun
 from vit_vs_cnn.networks.training_hashes import CHECKPOINT_KEY_TRAINING_HASHES, TrainingImageHashes
-from vit_vs_cnn.runs.result import TrainingCost
+from vit_vs_cnn.runs.result import PretrainingResult, Provenance, TrainingCost, read_result
 from vit_vs_cnn.runs.run import Run
 from vit_vs_cnn.training.callbacks import (
     CHECKPOINT_KEY_ENDED_EARLY,
@@ -35,12 +37,15 @@ from vit_vs_cnn.training.callbacks import (
     RunCheckpoint,
     TrainingMeter,
 )
-from vit_vs_cnn.training.checkpoints import read_checkpoint
-from vit_vs_cnn.training.classifier import Classifier
+from vit_vs_cnn.training.checkpoints import read_checkpoint, write_checkpoint
+from vit_vs_cnn.training.classifier import Classifier, Teacher
+from vit_vs_cnn.training.masked_patches import MaskedPretraining
 from vit_vs_cnn.training.metrics_csv import MetricsCsv
 from vit_vs_cnn.training.progress import RunProgress
 from vit_vs_cnn.workers.trainer import make_trainer, run_arguments, uses_channels_last
 
+#: Largest numbers of images whose masked pixels are predicted after a pretraining, and that moments are estimated on.
+SCORED_IMAGES, MOMENT_IMAGES = 256, 10_000
 #: Parts of a checkpoint without which a run cannot be resumed exactly.
 REQUIRED_RESUME_KEYS = ("global_step", "optimizer_states", "lr_schedulers", "loops", "callbacks")
 
@@ -116,7 +121,7 @@ def fit(prepared: PreparedRun, services: Sequence[Logger], console: Console) -> 
     """
     run = prepared.run
     data = make_data_module(prepared)
-    module = make_module(prepared, channels_last=data.channels_last)
+    module = make_module(prepared, data)
     resume_point = read_resume_point(run)
     # A run that ended early and was killed before its result is not trained further.
     steps = resume_point.step if resume_point.ended_early else prepared.steps
@@ -142,21 +147,52 @@ def fit(prepared: PreparedRun, services: Sequence[Logger], console: Console) -> 
     return FittedNetwork(network, predict_images, measure_cost(prepared, trainer, meter))
 
 
+def pretrain(prepared: PreparedRun, services: Sequence[Logger], console: Console, began: str) -> PretrainingResult:
+    """Pretrain a network without labels, and write its weights. The map to pixels is not among them.
+
+    The moments of batch norms are then estimated anew on whole images, as those of training are of masked images.
+
+    Raises:
+        InputError, DamagedFile, TrainingDiverged, Interrupted: as ``fit``.
+    """
+    run, images = prepared.run, prepared.images
+    fitted, data = fit(prepared, services, console), make_data_module(prepared)
+    predictor: Any = fitted.network
+    network, device = predictor.network, next(predictor.parameters()).device
+    torch.manual_seed(derive_seed(run.seed, "masks"))
+    scored = images.validation if len(images.validation) else images.training
+    scored = scored.take(torch.randperm(len(scored))[:SCORED_IMAGES])
+    with torch.no_grad(), evaluation_mode(predictor):
+        pixels = resize_for(network, data.augmenter.normalize(scored.to(device)))
+        mask = predictor.sample_mask(len(pixels), device)
+        losses = float(predictor.loss(pixels, mask)), predictor.interpolation_loss(pixels, mask)
+    whole = images.training.subset(torch.randperm(len(images.training))[:MOMENT_IMAGES])
+    batches = whole.batches(whole.limit_batch(EVALUATION_BATCH))
+    update_bn((data.augmenter.normalize(batch.to(device)) for batch in batches), network)
+    write_checkpoint(run.weights_file, checkpoint_metadata(prepared, data.mean, data.std), network)
+    result = PretrainingResult(
+        len(images.training), *losses, hash_weights(network), fitted.cost, provenance=Provenance.collect(began)
+    )
+    console.print(f"{run.name}: {result.images:,} images without labels, {result.text}", soft_wrap=True)
+    return result
+
+
 def make_data_module(prepared: PreparedRun) -> TrainingData:
     """The training and validation batches of a run."""
     run, images, experiment = prepared.run, prepared.images, prepared.run.experiment
     augmentation = scaled_augmentation(run, images.training)
     return TrainingData(
         images.training,
-        images.validation,
+        None if run.is_pretraining else images.validation,
         augmentation=augmentation,
         batch_size=experiment.protocol.batch_size,
         steps=prepared.steps,
         accumulate=run.grad_accum_steps,
         seed=derive_seed(run.seed, "batches"),
         channels_last=uses_channels_last(experiment, prepared.network),
-        normalization=prepared.pretrained and prepared.pretrained.moments,
+        normalization=prepared.normalization,
         transform=make_transform(augmentation, trust=experiment.trusted),
+        unlabelled=prepared.unlabelled,
     )
 
 
@@ -169,11 +205,11 @@ def scaled_augmentation(run: Run, training: LabelledImages) -> Augmentation:
     return replace(augmentation, crop_padding=round(scale * augmentation.crop_padding))
 
 
-def make_module(prepared: PreparedRun, *, channels_last: bool) -> Classifier:
+def make_module(prepared: PreparedRun, data: TrainingData) -> Classifier:
     """The network of a run with its loss, optimizer and schedule."""
     run, network = prepared.run, prepared.network
     experiment, recipe = run.experiment, run.recipe
-    module = Classifier(
+    module = (MaskedPretraining if run.is_pretraining else Classifier)(
         network,
         num_classes=prepared.images.training.num_classes,
         optimizer=recipe.optimizer,
@@ -185,13 +221,25 @@ def make_module(prepared: PreparedRun, *, channels_last: bool) -> Classifier:
         loss=prepared.loss,
         class_weights=prepared.class_weights,
         metrics=prepared.metrics,
+        teacher=_make_teacher(prepared, data),
         trust=experiment.trusted,
     )
-    if channels_last:
+    if data.channels_last:
         module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     if experiment.execution.compile:
         network.compile()  # in place: the names of the weights stay as they are
     return module
+
+
+def _make_teacher(prepared: PreparedRun, data: TrainingData) -> Teacher | None:
+    """The teacher of a run, for images with the normalization of the run."""
+    distill, teacher = prepared.run.recipe.distill, prepared.teacher
+    if distill is None or teacher is None:
+        return None
+    moments = (data.mean, data.std, teacher.about.mean, teacher.about.std)
+    mean, std, own_mean, own_std = (torch.tensor(values)[:, None, None] for values in moments)
+    shift = (mean - own_mean) / own_std
+    return Teacher(teacher.network.requires_grad_(False), distill.weight, distill.temperature, std / own_std, shift)
 
 
 def make_checkpoint(prepared: PreparedRun, data: TrainingData, steps: int) -> RunCheckpoint:
@@ -224,6 +272,7 @@ def make_callbacks(prepared: PreparedRun, arguments: Mapping[str, Any], console:
 
 def measure_cost(prepared: PreparedRun, trainer: lightning.Trainer, meter: TrainingMeter) -> TrainingCost:
     """The cost of a training that has ended."""
+    teacher = prepared.run.teacher
     return TrainingCost(
         parameters=count_parameters(prepared.network),
         macs=prepared.macs,
@@ -234,4 +283,6 @@ def measure_cost(prepared: PreparedRun, trainer: lightning.Trainer, meter: Train
         devices=trainer.world_size,
         precision=str(trainer.precision),
         planned_steps=prepared.steps,
+        further_flops=prepared.further_flops + prepared.further_flops_per_image * meter.images,
+        teacher_training_flops=None if teacher is None else read_result(teacher.folder / "result.json").cost.flops,
     )

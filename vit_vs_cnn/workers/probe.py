@@ -68,8 +68,7 @@ def fit_head(prepared: PreparedRun, console: Console) -> FittedNetwork:
         raise InputError(f"{location} needs a model whose last layer is linear, with a bias")
     device = usable_device("cpu" if run.experiment.trainer.get("accelerator") == "cpu" else "auto")
     network.float().to(device).eval().requires_grad_(False)
-    moments = prepared.pretrained and prepared.pretrained.moments
-    mean, std = moments or (values.tolist() for values in channel_statistics(images.training.batches()))
+    mean, std = prepared.normalization or (values.tolist() for values in channel_statistics(images.training.batches()))
     normalize = Augmenter(Augmentation(), mean=mean, std=std, num_classes=num_classes).normalize
     is_bfloat16 = str(run.experiment.trainer.get("precision", "")).startswith("bf16")
     precision = "bf16-mixed" if is_bfloat16 else "32-true"
@@ -111,6 +110,7 @@ def fit_head(prepared: PreparedRun, console: Console) -> FittedNetwork:
         devices=1,
         precision=precision,
         planned_steps=steps,
+        further_flops=prepared.further_flops,
     )
     return FittedNetwork(network, cache.predict, cost, penalty=fitted.penalty)
 

@@ -39,7 +39,7 @@ from vit_vs_cnn.runs.run import VARIANT_FOLDER, Run
 from vit_vs_cnn.runs.test_set_log import TestSetLog, output_folder
 from vit_vs_cnn.training.metrics_csv import validation_curve
 from vit_vs_cnn.training.python_objects import uses_objects
-from vit_vs_cnn.workers.fit import FittedNetwork, fit
+from vit_vs_cnn.workers.fit import FittedNetwork, fit, pretrain
 from vit_vs_cnn.workers.probe import fit_head
 from vit_vs_cnn.workers.trainer import is_helper_process, is_launched_from_outside
 from vit_vs_cnn.workers.variants import fit_variants
@@ -106,8 +106,8 @@ def run_one(run: Run, data: ExperimentData, *, console: Console, request: WorkRe
     A failure of this run alone is recorded and returned. All other errors are raised.
 
     Returns:
-        running: another process works on it, or this one only helps; waiting: the run that it starts from has no
-        result; otherwise finished or failed.
+        running: another process works on it, or this one only helps; waiting: a run that it starts from or is taught by
+        has no result; otherwise finished or failed.
 
     Raises:
         InputError, OSError: wrong input or a full disk, which other runs would meet too.
@@ -135,6 +135,9 @@ def run_one(run: Run, data: ExperimentData, *, console: Console, request: WorkRe
             with open_services(run) as services:
                 for service in services:
                     service.log_hyperparams({"run": run.to_dict()["run"], **run.settings})
+                if run.is_pretraining:
+                    run.write_result(pretrain(prepared, services, console, began))
+                    return RunState.FINISHED
                 if run.variants:
                     fitted = fit_variants(prepared, data, console)
                 else:
@@ -170,11 +173,13 @@ def _state_without_work(run: Run, command_started: datetime) -> RunState | None:
         return RunState.FINISHED
     if has_failed_since(run, command_started):
         return RunState.FAILED
-    if run.start is None or run.start.is_finished:
+    unfinished = [needed for needed in run.needed if not needed.is_finished]
+    if not unfinished:
         return None
-    if not has_failed_since(run.start, command_started):
+    if not (failed := [needed for needed in unfinished if has_failed_since(needed, command_started)]):
         return RunState.WAITING
-    reason = f"{run.start.name}, which it starts from, failed"
+    relation = "starts from" if failed[0] == run.start else "is taught by"
+    reason = f"{failed[0].name}, which it {relation}, failed"
     write_failure(run, FailureKind.PARENT_FAILED, reason, command_started)
     return RunState.FAILED
 
@@ -353,13 +358,13 @@ def _image_seconds(prepared: PreparedRun, fitted: FittedNetwork) -> float | None
 
 
 def _describe_start(prepared: PreparedRun, finetune: str) -> RunStart:
-    run, pretrained, recipe = prepared.run, prepared.pretrained, prepared.run.recipe
+    run, pretrained, recipe, teacher = prepared.run, prepared.pretrained, prepared.run.recipe, prepared.teacher
     if recipe.finetune.head:
         kind = StartKind.LINEAR_PROBE
     elif pretrained is not None:
         kind = StartKind.FINETUNED
     elif run.start is not None:
-        kind = StartKind.CONTINUED
+        kind = StartKind.PRETRAINED if run.start.is_pretraining else StartKind.CONTINUED
     else:  # a user-defined class may load weights of any origin
         kind = StartKind.UNKNOWN if recipe.class_path else StartKind.SCRATCH
     name = None if run.start is None else run.start.name
@@ -371,6 +376,7 @@ def _describe_start(prepared: PreparedRun, finetune: str) -> RunStart:
         start_name=name if pretrained is None else pretrained.name,
         start_source=None if pretrained is None else pretrained.source,
         start_hash=None if pretrained is None else pretrained.identity["hash"],
-        start_history_known=None if pretrained is None and run.start is None else prepared.start_images.is_whole,
+        start_history_known=prepared.start_images.is_whole if pretrained or run.start or teacher else None,
         scored_images_in_start=prepared.scored_images_in_start,
+        teacher=None if teacher is None else teacher.name,
     )

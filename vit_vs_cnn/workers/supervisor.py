@@ -28,7 +28,7 @@ from vit_vs_cnn.process import (
     on_termination,
     time_limit,
 )
-from vit_vs_cnn.runs.experiment_folder import is_locked, read_failure
+from vit_vs_cnn.runs.experiment_folder import is_locked, read_failure, write_experiment
 from vit_vs_cnn.runs.result import RunState
 from vit_vs_cnn.runs.run import Run
 from vit_vs_cnn.runs.status import LiveStatus, duration
@@ -306,7 +306,7 @@ SECONDS_TO_END = 5.0
 def execute(
     runs: list[Run], data: ExperimentData, *, console: Console, is_over: Callable[[], bool] = lambda: False
 ) -> None:
-    """Bring the runs of one folder to their results, with the executor of their experiment.
+    """Bring the runs of one folder to their results, and first their pretrainings, with their experiment's executor.
 
     The reason of a failed run is recorded in its folder. The other runs are executed all the same.
 
@@ -319,6 +319,10 @@ def execute(
     """
     experiment = runs[0].experiment
     executor = experiment.executor
+    pretrainings = {run.start.folder: run.start for run in runs if run.start is not None and run.start.is_pretraining}
+    if pretrainings and not is_helper_process():
+        write_experiment(next(iter(pretrainings.values())).experiment, [*pretrainings.values()])
+    runs = [*pretrainings.values(), *runs]
     missing = [run for run in runs if not run.is_finished]
     request = WorkRequest(missing, executor.retries)
     running = next((run for run in missing if not is_helper_process() and is_locked(run.folder)), None)
@@ -348,7 +352,7 @@ def is_multiprocessing_faster(runs: list[Run], data: ExperimentData) -> bool:
     experiment = runs[0].experiment
     if count_workers(experiment) < 2 or is_launched_from_outside() or multiprocessing.current_process().daemon:
         return False
-    if experiment.protocol.budget.unit == "flops" and not all(run.recipe.finetune.head for run in runs):
+    if any(run.budget.flops is not None and not run.recipe.finetune.head for run in runs):
         return True
     batch_size, pixels = experiment.protocol.batch_size, 0
     for run in runs:
