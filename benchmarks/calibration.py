@@ -403,6 +403,7 @@ def known_image_noise(seed: int, world: World, count: int) -> list[dict[str, boo
     factor, results = 1 / world.seeds + world.images / _sizes(world)[-1], []
     for primary, difference in zip(primaries(seed, world, count), first - second, strict=True):
         variance = pool_seed_variance(dict(enumerate(difference.mean(-1))), world.sizes - 1)
+        assert variance is not None, "there are three seeds"
         noise = difference[-1].var(-1).mean() / world.images
         of_seeds = (factor * max(0.0, variance.variance - noise)) ** 0.5
         parts = ((of_seeds, variance.degrees_of_freedom),)

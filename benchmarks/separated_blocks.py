@@ -9,7 +9,7 @@ import torch
 from einops import rearrange
 from torch import Tensor, nn
 
-from vit_vs_cnn.models.resnet import ResNet
+from vit_vs_cnn.models.resnet import BasicBlock, ResNet
 
 #: Side of a block in pixels.
 BLOCK = 4
@@ -68,10 +68,11 @@ class PointwiseResNet(ResNet):
     def __init__(self, num_classes: int, image_size: tuple[int, int], in_channels: int = 3, width: int = 48) -> None:
         super().__init__(8, width, num_classes, in_channels, zero_init_residual=False)
         self.stem[0] = nn.Conv2d(in_channels, width, BLOCK, stride=BLOCK, bias=False)
-        for block in (stage[0] for stage in self.stages):
-            shape: dict[str, Any] = {"kernel_size": 1, "bias": False}
-            block.conv1 = nn.Conv2d(block.conv1.in_channels, block.conv1.out_channels, **shape)
-            block.conv2 = nn.Conv2d(block.conv2.in_channels, block.conv2.out_channels, **shape)
+        blocks: list[Any] = [module for module in self.modules() if isinstance(module, BasicBlock)]
+        for block in blocks:
+            for name in ("conv1", "conv2"):
+                old = getattr(block, name)
+                setattr(block, name, nn.Conv2d(old.in_channels, old.out_channels, 1, bias=False))
             if block.shortcut is not None:
                 block.shortcut.stride = 1
         self.init_weights(zero_init_residual=False)

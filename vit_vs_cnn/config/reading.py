@@ -76,7 +76,11 @@ def _describe_refusal(hint: Any, value: Any, message: str) -> str:
     if "Does not validate" not in message and "Not a valid subclass" not in message:
         return shorten(message.replace('Parser key "value":', ""), 400)
     reasons = re.findall(r"^ +- (.+)$", message, re.MULTILINE)
-    own = [text for text in reasons if not re.match("Expected |Not a valid subclass|Does not|an? (class|dict)", text)]
+    own = [
+        text
+        for text in reasons
+        if not re.match("Expected |Import path|Not a valid subclass|Does not|an? (class|dict)", text)
+    ]
     if own:  # raised by the class itself
         return shorten(own[0], 400)
     bases = [kind for outer in union_args(hint) for kind in union_args(item_type(outer) or outer) if not is_plain(kind)]
