@@ -83,7 +83,7 @@ class Optimizer:
         if self.layer_decay is not None:
             if len(list_layers(unwrap(network))) == 1:
                 raise InputError(f"optimizer.layer_decay: {type(unwrap(network)).__name__} has one layer only")
-            options["layer_decay"] = self.layer_decay
+            options = {"layer_decay_min_scale": 0.0, **options, "layer_decay": self.layer_decay}
         try:
             if self.name in ("muon", "nmuon"):
                 from vit_vs_cnn.training.muon import StackedMuon
