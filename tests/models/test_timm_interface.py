@@ -179,3 +179,13 @@ def test_calls_of_timms_scripts_work(name, preset, tmp_path):
     assert config["input_size"] == (3, 32, 32) and timm.data.create_transform(**config)
     with pytest.raises(ValueError, match="pool must be"):
         timm.create_model(name, global_pool="avgmax")
+
+
+@pytest.mark.parametrize("name", ["resnet8_vit_vs_cnn", "vit_nano_vit_vs_cnn"])
+def test_the_factory_takes_device_and_dtype_and_refuses_unknown_arguments(name):
+    network = timm.create_model(name, device="meta", dtype=torch.float64).eval()
+    assert {(value.device.type, value.dtype) for value in network.parameters()} == {("meta", torch.float64)}
+    network.reset_classifier(2)
+    assert not network.get_classifier().training
+    with pytest.raises(TypeError, match="has no option"):
+        timm.create_model(name, not_a_model_arg=1)

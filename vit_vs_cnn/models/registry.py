@@ -63,6 +63,10 @@ def list_models(pattern: str = "*") -> list[str]:
     return [name for name in (*PRESETS, *presets.REGISTERED) if fnmatchcase(name, pattern)]
 
 
+class UnknownOption(ValueError, TypeError):
+    """An option that a model does not have: a TypeError, as of any unknown argument, as timm expects."""
+
+
 def create_model(
     name: str, *, num_classes: int = 10, image_size: Size2d = 32, in_channels: int = 3, **options: Any
 ) -> nn.Module:
@@ -102,7 +106,7 @@ def create_model(
         if option not in allowed and not takes_all:
             close = difflib.get_close_matches(option, [*allowed, *values], n=1)
             meant = f"did you mean {close[0]}? " if close else ""
-            raise ValueError(f'model "{name}" has no option "{option}"; {meant}allowed: {", ".join(allowed)}')
+            raise UnknownOption(f'model "{name}" has no option "{option}"; {meant}allowed: {", ".join(allowed)}')
     values = {argument: value for argument, value in values.items() if takes_all or argument in signature}
     model = constructor(**{**arguments, **values, **options})
     if not isinstance(model, nn.Module):

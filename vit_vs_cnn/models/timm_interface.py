@@ -84,7 +84,7 @@ class TimmInterface(nn.Module):
         if num_classes and not has_pool:
             raise ValueError(f'a head needs a pool: global_pool="" with num_classes={num_classes}; use num_classes=0')
         self.num_classes, self.has_pool = num_classes, has_pool
-        self.head = make_head(next(self.parameters()), num_classes, self.num_features)
+        self.head = make_head(next(self.parameters()), num_classes, self.num_features).train(self.training)
 
     def classify(self, features: Tensor, pre_logits: bool) -> Tensor:
         """Logits of features ``(batch, num_features)``, after dropout; the features with ``pre_logits``."""
@@ -206,8 +206,9 @@ def register_with_timm() -> list[str]:
     """Register every preset with timm: ``timm.create_model("vit_nano_vit_vs_cnn", num_classes=10)``.
 
     The models take timm's ``num_classes``, ``in_chans``, ``img_size``, ``global_pool``, ``drop_rate``,
-    ``drop_path_rate``, ``dynamic_img_size``, ``features_only`` and ``out_indices``, and all our options. timm's tracing
-    with ``torch.fx`` takes layers that cannot be traced as one node. A second call changes nothing.
+    ``drop_path_rate``, ``dynamic_img_size``, ``features_only``, ``out_indices``, ``device`` and ``dtype``, and all our
+    options. timm's tracing with ``torch.fx`` takes layers that cannot be traced as one node. A second call changes
+    nothing.
 
     Returns:
         Registered names: the preset's, with ``vit_`` before that of a transformer and ``_vit_vs_cnn`` after it.
@@ -229,7 +230,7 @@ def register_with_timm() -> list[str]:
 
 
 def _entry_point(name: str, timm_name: str) -> Callable[..., nn.Module]:
-    def build(*, pretrained: bool = False, **options: Any) -> nn.Module:
+    def build(*, pretrained: bool = False, device: Any = None, dtype: Any = None, **options: Any) -> nn.Module:
         from timm.models import build_model_with_cfg
 
         is_vit = PRESETS[name].class_name == "VisionTransformer"
@@ -240,7 +241,7 @@ def _entry_point(name: str, timm_name: str) -> Callable[..., nn.Module]:
         network = build_model_with_cfg(create, timm_name, pretrained, feature_cfg=features, **options)
         if isinstance(network, TimmInterface):
             network.set_input_size(options.get("img_size", network.pretrained_cfg["input_size"][1:]))
-        return network
+        return network.to(device=device, dtype=dtype)
 
     build.__name__ = build.__qualname__ = timm_name
     build.__module__ = __name__
