@@ -393,11 +393,11 @@ def tables() -> Iterator[tuple[str, Sequence[Row]]]:
         }.items()
     }
     title = "Rotating folds, 3 seeds: significant results, also if the noise of test images counts as known"
-    yield title, [(name, partial(known_image_noise, world=world)) for name, world in folds.items()]
+    yield title, [(name, partial(significance_with_known_test_variance, world=world)) for name, world in folds.items()]
 
 
-def known_image_noise(seed: int, world: World, count: int) -> list[dict[str, bool]]:
-    """Significance if the noise of test images has its own normal part, and the seeds have what exceeds it."""
+def significance_with_known_test_variance(seed: int, world: World, count: int) -> list[dict[str, bool]]:
+    """Significance if the variance from test images counts as known, and only the rest of it is that of the seeds."""
     correct, _ = simulate_arrays(np.random.default_rng([seed, 1]), world, count)
     first, second = np.moveaxis(correct[:, :2].astype(float), 1, 0)
     factor, results = 1 / world.seeds + world.images / _sizes(world)[-1], []

@@ -22,8 +22,8 @@ def open_console(*, quiet: bool = False) -> "Console":
     return Console(stderr=True, quiet=quiet, markup=False, emoji=False, highlight=False)
 
 
-def print_seldom(console: "Console") -> Callable[[str], None]:
-    """Function that prints a line, unless it has printed one in the last few seconds."""
+def rate_limited_printer(console: "Console") -> Callable[[str], None]:
+    """Return a function that prints a line, and drops it if it printed another one in the last few seconds."""
     printed = time.monotonic()
 
     def report(text: str) -> None:

@@ -347,10 +347,10 @@ class ExperimentData:
         return self._unlabelled.fingerprint() if self.data.unlabelled not in (None, REST) else self.data.unlabelled
 
     def draw_unlabelled(self, train_size: int, seed: int) -> RunImages:
-        """The images for training without labels: the training images of a size, and those of ``data.unlabelled``.
+        """The images for pretraining: those of ``draw`` without their labels, and those of ``data.unlabelled``.
 
-        Test images of the seed and validation images of the size are left out, and images with equal pixels. The
-        validation images are those of ``draw``.
+        Test images of the seed, the validation images of ``draw``, and copies of these with equal pixels are left out.
+        The validation images are those of ``draw``.
 
         Raises:
             InputError: as ``draw`` and ``open_unlabelled``, or a folder for a network at another resolution.

@@ -63,8 +63,11 @@ def list_models(pattern: str = "*") -> list[str]:
     return [name for name in (*PRESETS, *presets.REGISTERED) if fnmatchcase(name, pattern)]
 
 
-class UnknownOption(ValueError, TypeError):
-    """An option that a model does not have: a TypeError, as of any unknown argument, as timm expects."""
+class UnknownOptionError(ValueError, TypeError):
+    """A keyword argument that a model does not accept.
+
+    It is a ValueError, as all errors of ``create_model``, and a TypeError, as timm's tests of its factories require.
+    """
 
 
 def create_model(
@@ -106,7 +109,7 @@ def create_model(
         if option not in allowed and not takes_all:
             close = difflib.get_close_matches(option, [*allowed, *values], n=1)
             meant = f"did you mean {close[0]}? " if close else ""
-            raise UnknownOption(f'model "{name}" has no option "{option}"; {meant}allowed: {", ".join(allowed)}')
+            raise UnknownOptionError(f'model "{name}" has no option "{option}"; {meant}allowed: {", ".join(allowed)}')
     values = {argument: value for argument, value in values.items() if takes_all or argument in signature}
     model = constructor(**{**arguments, **values, **options})
     if not isinstance(model, nn.Module):

@@ -127,7 +127,7 @@ def models_table(analysis: Analysis, results: Sequence[RunResult]) -> Table:
         row = {"model": model.display_name, "network": model.model_name, "start": model.start or "-"}
         times = [one.cost.image_seconds for one in results if one.model == model.key and one.cost.image_seconds]
         row |= {"pixels": model.pixels or "-", **sizes}
-        row |= {"ms an image": f"{1e3 * median(times):.3g}" if times else "-"}
+        row |= {"ms/image": f"{1e3 * median(times):.3g}" if times else "-"}
         recipe = {key: value for key, value in r.recipe.items() if key not in ARCHITECTURE_SETTINGS}
         texts = [
             f"{key} {format_value(value)}"
@@ -136,7 +136,7 @@ def models_table(analysis: Analysis, results: Sequence[RunResult]) -> Table:
         ]
         rows.append(row | {"recipe": _recipe_source(r), "settings": ", ".join(texts)})
     note = (
-        "MACs are multiply-accumulates of one image; ms an image is the time of its prediction on the machine of the "
+        "MACs are multiply-accumulates of one image, ms/image is the latency with a batch of one on the machine of the "
         "runs. Settings are those that differ from the defaults."
     )
     return _table("Models and recipes, with the most images", rows, "models", note)

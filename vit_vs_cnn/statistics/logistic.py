@@ -62,7 +62,7 @@ def fit_logistic_regression(
     fits: dict[float, np.ndarray] = {}
     losses: dict[float, float] = {}
     for number, penalty in enumerate(sorted(penalties, reverse=True), 1):
-        report_progress(f"fit {number} of at most {len(penalties)}")
+        report_progress(f"penalty {number} of at most {len(penalties)}")
         solution = _minimum(inputs, labels, by_class[labels], penalty, solution)
         weight = (solution[:, :-1] if basis is None else solution[:, :-1] @ basis) * scale
         fits[penalty] = np.column_stack([weight, solution[:, -1] - weight @ mean])

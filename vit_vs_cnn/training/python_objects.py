@@ -1,6 +1,7 @@
-"""Objects that are given in Python in place of settings, for this process. A config names them by paths in this module.
+"""Registry of Python objects that were passed in place of settings. It exists in this process only.
 
-A path ends in a hash of the code and the attributes of an object, as it decides the identity of runs.
+A config refers to an object by an import path in this module. The path ends in a hash of the object's code and
+attributes, so that a change of either renames the runs.
 """
 
 import copy
@@ -71,7 +72,7 @@ def replace_objects(values: Any, place: tuple[str, ...] = ()) -> Any:
 
 
 def uses_objects(settings: Any) -> bool:
-    """True if plain settings name an object of this module."""
+    """True if settings refer to an object in this registry."""
     return f'"{__name__}.' in json.dumps(settings, default=str)
 
 
@@ -135,7 +136,8 @@ def _read_source(function: types.FunctionType) -> str:
     try:
         return inspect.getsource(function)
     except (OSError, TypeError) as error:
+        owner = function.__qualname__.partition(".")[0]
         raise InputError(
-            f"the code of {function.__qualname__} cannot be read, so its runs cannot be told from those of other code; "
-            f'set a name for it: {function.__qualname__.partition(".")[0]}.{IDENTITY_NAME} = "first version"'
+            f"the code of {function.__qualname__} cannot be read, so changes go unnoticed; set a name, and "
+            f'another one after each change: {owner}.{IDENTITY_NAME} = "first version"'
         ) from error

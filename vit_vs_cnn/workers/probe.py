@@ -18,7 +18,7 @@ from rich.console import Console
 from torch import Tensor, nn
 
 from vit_vs_cnn.config.identity import hash_settings
-from vit_vs_cnn.console import SECONDS_BETWEEN_LINES, format_count, print_seldom
+from vit_vs_cnn.console import SECONDS_BETWEEN_LINES, format_count, rate_limited_printer
 from vit_vs_cnn.data.augmentation.augmenter import Augmentation, Augmenter
 from vit_vs_cnn.data.batches import channel_statistics
 from vit_vs_cnn.data.images import LabelledImages
@@ -86,14 +86,14 @@ def fit_head(prepared: PreparedRun, console: Console) -> FittedNetwork:
     folder = output_folder(run.experiment.folder) / FEATURE_FOLDER / hash_settings(key)
     cache = FeatureCache(folder, network, normalize, classifier, run.name, console, run.progress, is_bfloat16)
     training, validation = (cache.features(part) for part in (images.training, images.validation))
-    report = print_seldom(console)
+    report = rate_limited_printer(console)
     fitted = fit_logistic_regression(
         training,
         images.training.labels.numpy(),
         (validation, images.validation.labels.numpy()),
         num_classes=num_classes,
         class_weights=prepared.class_weights,
-        report_progress=lambda text: report(f"{run.name}: head, {text}"),
+        report_progress=lambda text: report(f"{run.name}: fitting the head, {text}"),
     )
     with torch.no_grad():
         classifier.weight.copy_(torch.from_numpy(fitted.weight))

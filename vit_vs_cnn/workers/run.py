@@ -348,7 +348,7 @@ _IMAGE_SECONDS: dict[str, float] = {}
 
 
 def _image_seconds(prepared: PreparedRun, fitted: FittedNetwork) -> float | None:
-    """Time of a prediction of one image, measured once for each architecture; None if the network needs several."""
+    """Inference latency of one image, measured once for each architecture; None if the network refuses such a batch."""
     shape = prepared.images.training.image_shape
     key = hash_settings({"architecture": prepared.architecture, "shape": list(shape)})
     if key not in _IMAGE_SECONDS:
