@@ -89,8 +89,8 @@ def test_the_head_and_the_pool_can_be_removed_and_replaced(name):
     network.reset_classifier(0, "")
     assert network(images()).shape == features.shape == create(name, num_classes=0, global_pool="")(images()).shape
     with pytest.raises(ValueError, match='a head needs a pool: global_pool="" with num_classes=5; use num_classes=0'):
-        network.reset_classifier(5)
-    network.reset_classifier(5, network.pool_names[-1])
+        network.reset_classifier(5, "")
+    network.reset_classifier(5)
     assert network(images()).shape == (3, 5) and network.global_pool == network.pool_names[-1]
 
 

@@ -73,14 +73,15 @@ class TimmInterface(nn.Module):
 
         Arguments:
             num_classes: number of logits; 0 for the pooled features ``(batch, num_features)``.
-            global_pool: "" for features of all positions, in the shape of ``forward_features``; None for no change.
+            global_pool: "" for features of all positions, in the shape of ``forward_features``; the name of the pool
+                for pooled features; None for no change with 0 classes, and for the pool that a head needs otherwise.
 
         Raises:
-            ValueError: if ``global_pool`` differs from the pool of the model, or a model without pool gets a head.
+            ValueError: if ``global_pool`` differs from the pool of the model, or is "" for a head.
         """
         if global_pool not in (None, "", *self.pool_names):
             raise ValueError(f"global_pool must be {' or '.join(self.pool_names)} here, but is {global_pool!r}")
-        has_pool = self.has_pool if global_pool is None else bool(global_pool)
+        has_pool = (self.has_pool or num_classes > 0) if global_pool is None else bool(global_pool)
         if num_classes and not has_pool:
             raise ValueError(f'a head needs a pool: global_pool="" with num_classes={num_classes}; use num_classes=0')
         self.num_classes, self.has_pool = num_classes, has_pool
