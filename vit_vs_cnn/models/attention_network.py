@@ -73,12 +73,12 @@ class AttentionNetwork(nn.Module):
                 names |= {f"{name}.{key}" for key in ("position_bias", "centers", "log_sharpness") if key in own}
         return names
 
-    def forward(self, images: Images, *, return_attention: bool = False) -> Tensor | tuple[Tensor, list[Tensor]]:
+    def forward(self, images: Images, return_attention: bool = False) -> Tensor | tuple[Tensor, list[Tensor]]:
         """Logits; with ``return_attention`` also the weights of every layer, in the order of the forward pass.
 
         Weights are ``(batch, heads, queries, tokens)``; the tokens are the positions of the layer's input.
         """
-        if not return_attention:
+        if return_attention is not True:  # torch.fx passes a Proxy
             return self.network(images)
         weights: list[Tensor] = []
 

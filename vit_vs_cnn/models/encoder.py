@@ -186,7 +186,7 @@ class SequencePool(nn.Module):
 
     def weights(self, patches: Patches) -> Float[Tensor, "batch 1 1 patches"]:
         """Softmax of the scores of all patches."""
-        return self.score(patches).softmax(dim=1).mT.unsqueeze(1)
+        return self.score(patches).softmax(dim=1).transpose(1, 2).unsqueeze(1)
 
 
 def _layer_scale(embed_dim: int, layer_scale: float | None) -> nn.Parameter | None:

@@ -217,11 +217,12 @@ def register_with_timm() -> list[str]:
     import timm
     from timm.models import register_model, register_notrace_module
 
+    from vit_vs_cnn.attention.convolution.layer import ConvolutionalAttention
     from vit_vs_cnn.attention.multihead import MultiHeadAttention
     from vit_vs_cnn.attention.positions import ConditionalPosition
     from vit_vs_cnn.models.patch_embedding import PatchEmbedding
 
-    for layer in (PatchEmbedding, MultiHeadAttention, ConditionalPosition):
+    for layer in (PatchEmbedding, MultiHeadAttention, ConditionalPosition, ConvolutionalAttention):
         register_notrace_module(layer)
     names = {name: name_in_timm(name) for name in PRESETS}
     for name, timm_name in names.items():

@@ -22,14 +22,15 @@ Table = TypeVar("Table")
 def cache_tables(make: Callable[Arguments, Table]) -> Callable[Arguments, Table]:
     """Cache of a function that makes constant tensors, such as tables of windows, from hashable arguments.
 
-    Compiled and exported programs make their own tensors.
+    Compiled, exported and traced programs make their own tensors.
     """
     # Made without gradients, but not as inference tensors: the tables may be used for training later.
     cached = lru_cache(maxsize=64)(torch.inference_mode(False)(torch.no_grad()(make)))
 
     @wraps(make)
     def get(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Table:
-        return make(*args, **kwargs) if torch.compiler.is_compiling() else cached(*args, **kwargs)
+        is_program = torch.compiler.is_compiling() or torch.jit.is_tracing()
+        return make(*args, **kwargs) if is_program else cached(*args, **kwargs)
 
     return get
 
