@@ -2,7 +2,7 @@
 
 ``settings`` lists the settings of a config under one name, and ``command`` a command with its options. ``configs``
 lists the configs of the package, and ``lesson-figures`` draws figures of the notebooks. ``Reference:`` and
-``Differs:`` in docstrings become fields.
+``Differs:`` in docstrings become fields. Images of ``static/drawings`` become part of the page.
 """
 
 import importlib
@@ -20,6 +20,7 @@ from sphinx.environment import BuildEnvironment
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 
+from docs.drawings import FOLDER
 from vit_vs_cnn.commands import COMMANDS, Command, describe, option_word, positional_word
 from vit_vs_cnn.config.experiment import dotted_settings, find_config
 from vit_vs_cnn.config.trainer import trainer_settings
@@ -147,6 +148,14 @@ def make_reachable(app: Sphinx, page: str, template: str, context: dict[str, Any
     context["body"] = ARGUMENTS.sub(lambda match: ARGUMENT.sub(r'<span class="sig-line">\1</span>', match[1]), body)
 
 
+def inline_drawings(app: Sphinx, doctree: nodes.document) -> None:
+    """Replace images of ``static/drawings`` by their SVG elements, which follow the theme that the reader chooses."""
+    for image in [*doctree.findall(nodes.image)]:
+        path = FOLDER / Path(image["uri"]).name
+        if "static/drawings/" in image["uri"] and path.exists():
+            image.replace_self(nodes.raw("", path.read_text(encoding="utf-8"), format="html"))
+
+
 def describe_figures(app: Sphinx, doctree: nodes.document, page: str) -> None:
     """Give figures of notebook cells a description: their section, and the paragraph before them.
 
@@ -234,6 +243,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.add_config_value("draw_lesson", True, "env")
     app.connect("autodoc-process-docstring", name_fields, priority=400)  # before napoleon
     app.connect("env-check-consistency", find_undocumented)
+    app.connect("doctree-read", inline_drawings, priority=100)  # before images are copied
     app.connect("doctree-resolved", describe_figures)
     app.connect("html-page-context", make_reachable)
     app.connect("build-finished", name_sidebar)

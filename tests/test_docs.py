@@ -20,6 +20,7 @@ import yaml
 from docutils import nodes
 from docutils.utils import new_document
 
+from docs import drawings
 from docs.generated import describe_figures, every_setting
 from tests.printed import find_difference
 from vit_vs_cnn.api import load_experiment
@@ -235,3 +236,7 @@ def test_the_readme_has_fewer_than_150_lines_and_absolute_links_on_the_package_i
     assert links and all(link.startswith("https://") for link in links)
     assert "简体中文" not in shown
     assert "from the folder to a recommendation" in shown.lower(), "words stay where a link goes"
+
+
+def test_drawings_are_those_of_their_code():
+    assert drawings.main(["--check"]) == 0
