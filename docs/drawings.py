@@ -179,9 +179,7 @@ class Drawing:
         return (
             f'<svg xmlns="http://www.w3.org/2000/svg" class="drawing" viewBox="0 0 {self.width} {self.height}" '
             f'width="{self.width}" height="{self.height}" role="img" font-family="{escape(FONT)}">\n'
-            f"<title>{escape(title)}</title>\n<style>{style}</style>\n"
-            + "\n".join(self.shapes)
-            + "\n</svg>\n"
+            f"<title>{escape(title)}</title>\n<style>{style}</style>\n" + "\n".join(self.shapes) + "\n</svg>\n"
         )
 
 
