@@ -1,6 +1,7 @@
 """The documentation site: Sphinx reads docs/, the course in notebooks/ and the reports in results/, where they lie."""
 
 import sys
+import tomllib
 import typing
 from pathlib import Path
 
@@ -72,7 +73,11 @@ copybutton_line_continuation_character = "\\"
 smartquotes = False  # it turns the two hyphens of an option into a dash
 html_math_renderer = "mathml"
 html_theme = "furo"
-html_title = "vit_vs_cnn"
+html_title = f"vit_vs_cnn {version}"
+html_logo = "static/drawings/logo.svg"
+#: The address of the repository; pages have a link to it if the project names one.
+PROJECT_URLS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"].get("urls", {})
+html_theme_options = {"source_repository": PROJECT_URLS["Repository"]} if "Repository" in PROJECT_URLS else {}
 html_static_path = ["static"]
 html_css_files = ["site.css"]
 html_extra_path = ["front"]

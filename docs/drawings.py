@@ -562,6 +562,16 @@ def bottleneck() -> Drawing:
     return drawing
 
 
+def logo() -> Drawing:
+    """vit_vs_cnn."""
+    drawing = Drawing(128, 128)
+    for row in range(3):
+        for col in range(3):
+            fill = "vit" if row + col < 2 else "cnn" if row + col > 2 else "line"
+            drawing.rect(10 + 38 * col, 10 + 38 * row, 32, 32, fill=fill, stroke="none")
+    return drawing
+
+
 DRAWINGS: dict[str, Callable[[], Drawing]] = {
     function.__name__: function
     for function in (
@@ -574,6 +584,7 @@ DRAWINGS: dict[str, Callable[[], Drawing]] = {
         heads_as_kernel,
         experiment,
         bottleneck,
+        logo,
     )
 }
 

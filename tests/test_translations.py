@@ -25,7 +25,7 @@ def code(text: str) -> list[tuple[str, str]]:
     """Blocks without their words: comments, captions and descriptions of paths."""
     blocks = []
     for language, body in FENCE.findall(text):
-        pattern = r"(?m)(?<=\S) {2,}\S.*$" if "runs/<" in body else r"(?m) *# .*$|^:caption:.*$"
+        pattern = r"(?m)(?<=\S) {2,}\S.*$" if "runs/<" in body else r"(?m)^ *# .*\n| *# .*$|^:caption:.*$"
         blocks.append((language, re.sub(pattern, "", body)))
     return blocks
 
