@@ -99,7 +99,7 @@ def train(
     console = open_console(quiet=quiet)
     beginning = "Continuing" if (experiment.folder / "experiment.yaml").exists() else "Starting"
     subject = f"{join_names([*experiment.models])} on {experiment.data.description}"
-    console.print(f"{beginning} the experiment in {experiment.folder}: {subject} ...", soft_wrap=True)
+    console.print(f"{beginning} the experiment in {experiment.folder}: {subject} ...")
     start_early(experiment)
     with _progress(quiet):
         from vit_vs_cnn.analysis.recommendation import RecommendationKind
@@ -143,8 +143,8 @@ def train(
 def _report_stage(experiment: Experiment, console: "Console", next_stage: str) -> None:
     """Write the report after some of the models, and print its answer before the next ones are trained."""
     findings = report(experiment.folder, quiet=True)
-    console.print(f"Answer so far ({findings.page}):\n\n{findings.answer}\n", soft_wrap=True)
-    console.print(f"{next_stage}. If you stop, the report keeps the runs that are finished by then", soft_wrap=True)
+    console.print(f"Answer so far ({findings.page}):\n\n{findings.answer}\n")
+    console.print(f"{next_stage}. If you stop, the report keeps the runs that are finished by then")
 
 
 @preserve_process_state()
@@ -275,7 +275,7 @@ def _drop_missing_weights(experiment: Experiment, console: "Console") -> tuple[E
     texts = missing_weights_texts(missing) if missing else []
     from_files = [name for name in errors if not getattr(experiment.models[name].weights, "hub", False)]
     for text in (*texts, *(f"{name} is left out: {errors[name]}" for name in from_files)):
-        console.print(text, soft_wrap=True)
+        console.print(text)
     return remaining, missing
 
 
@@ -347,8 +347,8 @@ def _audit_first(experiment: Experiment, quiet: bool) -> None:
     audit = _write_audit(experiment.data, folder, quiet, experiment.trusted)
     console = open_console(quiet=quiet)
     for line in (images_line(audit), *audit.lines[:3]):
-        console.print(line, soft_wrap=True)
-    console.print(f"Report on the images: {audit.page}", soft_wrap=True)
+        console.print(line)
+    console.print(f"Report on the images: {audit.page}")
 
 
 @preserve_process_state()
@@ -686,7 +686,7 @@ def predict(
     if all(file.class_name in network.class_names for file in files):
         words = " ".join(map(shlex.quote, [str(checkpoint), *places]))
         text = f"The folders have the names of classes. For the accuracy: vit-vs-cnn evaluate {words}"
-        open_console(quiet=quiet).print(text, soft_wrap=True)
+        open_console(quiet=quiet).print(text)
     return predictions
 
 
@@ -703,7 +703,7 @@ def _most_accurate(place: Place, quiet: bool) -> str | None:
     if final := read_finished_results(folder / FINAL_FOLDER, some=False):
         (result,) = final.values()
         text = f"Model: {result.model} of {folder / FINAL_FOLDER}, trained on all {result.train_size:,} images"
-        open_console(quiet=quiet).print(f"{text}; --model names one of the experiment", soft_wrap=True)
+        open_console(quiet=quiet).print(f"{text}; --model names one of the experiment")
         return None
     results = [*select_results(read_finished_results(folder)).values()]
     groups = group_by(results, lambda result: result.model)
@@ -713,7 +713,6 @@ def _most_accurate(place: Place, quiet: bool) -> str | None:
         open_console(quiet=quiet).print(
             f"Model: {best}, the most accurate one of {folder} with {results[0].train_size:,} training images "
             f"({100 * means[best]:.1f} %); --model names another ({others})",
-            soft_wrap=True,
         )
     return best
 
@@ -1124,7 +1123,7 @@ def _progress(quiet: bool) -> Iterator[Callable[[str], None]]:
         if status is not None:
             status.update(Text(text))
         elif part != last:
-            console.print(f"{part} ...", soft_wrap=True)
+            console.print(f"{part} ...")
         last = part
 
     # In a notebook a live display is a widget that stays in the output.

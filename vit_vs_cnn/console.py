@@ -16,10 +16,10 @@ SECONDS_BETWEEN_LINES = 5.0
 
 
 def open_console(*, quiet: bool = False) -> "Console":
-    """A console for progress and messages. Brackets and colons in messages and paths are printed as they are."""
+    """A console for progress and messages. These are printed as they are, and their lines are not wrapped."""
     from rich.console import Console
 
-    return Console(stderr=True, quiet=quiet, markup=False, emoji=False, highlight=False)
+    return Console(stderr=True, quiet=quiet, markup=False, emoji=False, highlight=False, soft_wrap=True)
 
 
 def rate_limited_printer(console: "Console") -> Callable[[str], None]:
@@ -29,7 +29,7 @@ def rate_limited_printer(console: "Console") -> Callable[[str], None]:
     def report(text: str) -> None:
         nonlocal printed
         if time.monotonic() - printed >= SECONDS_BETWEEN_LINES:
-            console.print(text, soft_wrap=True)
+            console.print(text)
             printed = time.monotonic()
 
     return report

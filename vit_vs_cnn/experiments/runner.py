@@ -86,7 +86,7 @@ def run_experiment(
     plan = make_analysis_plan(experiment, sizes, missing_weights)
     if not is_helper_process():
         for text in register_plan(plan, experiment.folder).deviation_texts:
-            console.print(text, soft_wrap=True)
+            console.print(text)
         write_experiment(experiment, runs)
     stages = [_primary_first(runs, plan)] if deadline is None else _stages(runs, plan)
     first_answer = [run for run in stages[0] if _is_primary(run, plan)]
@@ -114,7 +114,7 @@ def run_experiment(
     finished = [run for run in runs if run.is_finished]
     if left := len(runs) - len(finished):
         text = f"Time limit reached: {left} of {format_count(len(runs), 'run')} are not finished"
-        console.print(f"{text}. Repeat the command to continue with them", soft_wrap=True)
+        console.print(f"{text}. Repeat the command to continue with them")
     return [read_result(run.folder / "result.json") for run in finished]
 
 
@@ -164,7 +164,7 @@ def train_on_all_images(folder: Path, model: str, reason: str, *, trusted: bool,
     runs = grid(final, pool, world_size=world_size(final))
     size = f"{runs[0].train_size:,} images, test images included"
     if not runs[0].is_finished:
-        console.print(f"Last: {model} is trained on all {size} ...", soft_wrap=True)
+        console.print(f"Last: {model} is trained on all {size} ...")
     _check_all(runs, pool)
     write_experiment(final, runs)
     execute(runs, pool, console=console)
@@ -172,7 +172,6 @@ def train_on_all_images(folder: Path, model: str, reason: str, *, trusted: bool,
     console.print(
         f"Network to use: {model} ({reason}) in {final.folder}, trained on all {size}. Its accuracy is not measured; "
         f"those below are of networks trained on fewer images. To use it: vit-vs-cnn predict {folder} IMAGES",
-        soft_wrap=True,
     )
 
 

@@ -301,12 +301,12 @@ def plan_for_time(
             break
     for larger, left_out in _left_out(costs.experiment, sets):
         plan = min(_plans_allowing(least, all_costs.with_runs_of(larger), fixed), key=lambda plan: plan.seconds)
-        console.print(f"Left out: {left_out}. To include this: {_minutes_option(plan)}", soft_wrap=True)
+        console.print(f"Left out: {left_out}. To include this: {_minutes_option(plan)}")
     if (tuning := costs.experiment.tuning) != experiment.tuning:
-        console.print(f"First a search for recipes with {tuning.trials} trials of each model", soft_wrap=True)
-    console.print(f"Chosen: {chosen.text}. {chosen.runs_text}", soft_wrap=True)
+        console.print(f"First a search for recipes with {tuning.trials} trials of each model")
+    console.print(f"Chosen: {chosen.text}. {chosen.runs_text}")
     for line in _answers(chosen, candidates, costs):
-        console.print(line, soft_wrap=True)
+        console.print(line)
     return _with_grid(costs.experiment, chosen, fixed)
 
 
@@ -424,12 +424,12 @@ def _value_at(block: Any, path: Sequence[str]) -> Any:
 
 
 def _time_steps(experiment: Experiment, pool: ExperimentData, console: Console) -> dict[str, float]:
-    console.print(f"Timing a few steps of {join_names([*experiment.models])} ...", soft_wrap=True)
+    console.print(f"Timing a few steps of {join_names([*experiment.models])} ...")
     times = {}
     for name in experiment.models:
         times[name] = seconds_per_step(experiment, name, pool)
         batch_size = experiment.protocol.batch_size
-        console.print(f"  {name}: {times[name]:.3g} s for a step of {batch_size} images", soft_wrap=True)
+        console.print(f"  {name}: {times[name]:.3g} s for a step of {batch_size} images")
     return times
 
 
@@ -499,16 +499,16 @@ def _continue_plan(
             plans = [plan for plan in candidate_grids(costs, fixed) if plan.is_larger_than(old)]
             plans += [old] * (larger.models.keys() > started.models.keys())
             if (chosen := best_grid(plans, minutes)) is not None:
-                console.print(f"New plan: {chosen.text}. {chosen.runs_text}, finished ones included", soft_wrap=True)
+                console.print(f"New plan: {chosen.text}. {chosen.runs_text}, finished ones included")
                 for line in _answers(chosen, [old, *plans], costs):
-                    console.print(line, soft_wrap=True)
+                    console.print(line)
                 return _with_grid(replace(larger, minutes=same.minutes), chosen, fixed)
         console.print(f"{minutes:g} minutes allow no larger plan")
     sizes = ", ".join(size if isinstance(size, str) else f"{size:,}" for size in protocol.train_sizes)
     seeds = format_count(len(protocol.seeds), "seed")
     plan = "the earlier plan" if protocol == started.protocol else "your settings in place of those of the earlier plan"
     text = f"Continuing with {plan}: {sizes} images, {seeds}, {protocol.budget.text} each"
-    console.print(f"{text}; for a larger plan, increase --minutes", soft_wrap=True)
+    console.print(f"{text}; for a larger plan, increase --minutes")
     return same
 
 

@@ -157,7 +157,6 @@ def choose_micro_batches(experiment: Experiment, pool: ExperimentData, console: 
             console.print(
                 f"{name}: batches of {batch_size} images are split into parts of {micro_batch} images, as "
                 f"{max(room, 0) / 1e9:.1f} GB of memory are free for each run",
-                soft_wrap=True,
             )
     return replace(experiment, models=models)
 

@@ -150,9 +150,7 @@ def _run(runs: Sequence[Run], pool: ExperimentData, console: Console) -> None:
         check_validation_batches(run, pool.draw(run.train_size, run.seed))
     write_experiment(runs[0].experiment, runs)
     unfinished = sum(not run.is_finished for run in runs)
-    console.print(
-        f"Search for recipes: {unfinished} of {len(runs)} runs left, in {runs[0].experiment.folder}", soft_wrap=True
-    )
+    console.print(f"Search for recipes: {unfinished} of {len(runs)} runs left, in {runs[0].experiment.folder}")
     execute(runs, pool, console=console)
     raise_failures([run for run in runs if not _has_diverged(run)])
 
@@ -201,7 +199,7 @@ def _with_best(
             f"models.{name}: with {size:,} images, {len(order)} of {format_count(len(order), 'trial')} diverged; "
             "lower the learning rates in tuning.space"
         )
-    console.print(describe_choice(best, len(order)), soft_wrap=True)
+    console.print(describe_choice(best, len(order)))
     runs = planned[best.trial][1]
     searched = runs[0].experiment.models[name]
     search = TuningProvenance(

@@ -252,7 +252,7 @@ class LiveStatus:
         before = read_status(self.folder).runs
         self._ended = {run.folder for run in before if run.state in ENDED_STATES}
         if done := sum(run.state is RunState.FINISHED for run in before):
-            self.console.print(f"{done:,} of {format_count(len(before), 'run')} finished before", soft_wrap=True)
+            self.console.print(f"{done:,} of {format_count(len(before), 'run')} finished before")
         if not self.console.is_terminal:
             yield
             self._follow()
@@ -264,7 +264,7 @@ class LiveStatus:
     def note(self, text: str) -> None:
         """Print a line above the view."""
         self._printed = time.monotonic()
-        self.console.print(text, soft_wrap=True)
+        self.console.print(text)
 
     def refresh(self) -> None:
         """Read the folders again, at most every ``REFRESH_SECONDS``."""

@@ -71,7 +71,7 @@ class RunProgress(Callback):
             self._line_time = now
             seconds_left = (steps - step) / max(self._rate(trainer), 1e-9)
             remaining = FINISHING if step == steps else f"{max(seconds_left, 1):.0f} s left"
-            self.console.print(f"{self.title}  step {step}/{steps}  {self._note(trainer)}  {remaining}", soft_wrap=True)
+            self.console.print(f"{self.title}  step {step}/{steps}  {self._note(trainer)}  {remaining}")
 
     def on_train_end(self, trainer: lightning.Trainer, *_: Any, **__: Any) -> None:
         self._write_file(trainer)

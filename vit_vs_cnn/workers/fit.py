@@ -173,7 +173,7 @@ def pretrain(prepared: PreparedRun, services: Sequence[Logger], console: Console
     result = PretrainingResult(
         len(images.training), *losses, hash_weights(network), fitted.cost, provenance=Provenance.collect(began)
     )
-    console.print(f"{run.name}: {result.images:,} images without labels, {result.text}", soft_wrap=True)
+    console.print(f"{run.name}: {result.images:,} images without labels, {result.text}")
     return result
 
 

@@ -132,7 +132,7 @@ class _FeatureProgress:
         self._count, self._start = 0, time.perf_counter()
         self._printed = self._start
         if total:
-            console.print(f"{label}: features of {format_count(total, 'image')}", soft_wrap=True)
+            console.print(f"{label}: features of {format_count(total, 'image')}")
 
     def add(self, count: int) -> None:
         self._count, now = self._count + count, time.perf_counter()
@@ -141,7 +141,7 @@ class _FeatureProgress:
         write_text(self._path, json.dumps({"step": self._count, "steps": self._total, "unit": "image"}) + "\n")
         left = duration((now - self._start) * (self._total - self._count) / self._count)
         text = f"{self._label}: features of {self._count:,} of {self._total:,} images, about {left} left"
-        self._console.print(text, soft_wrap=True)
+        self._console.print(text)
         self._printed = now
 
 

@@ -75,14 +75,14 @@ def take_runs(
                 busy.append(run)
                 continue
             if state is RunState.FAILED and (failure := read_failure(run.folder)):
-                console.print(f"failed: {failure}", soft_wrap=True)
+                console.print(f"failed: {failure}")
             ends.append(time.monotonic())
             if (left := len(busy) + len(waiting) - number) and not is_helper_process():
                 recent = ends[(len(ends) - 1) // 2 :]
                 time_left = duration((recent[-1] - recent[0]) / (len(recent) - 1) * left)
                 done = f"{len(request.runs) - left} of {len(request.runs)} runs done"
                 has_estimate = len(recent) > 2 or not run.recipe.finetune.head  # features take longer than later runs
-                console.print(f"{done}, about {time_left} left" if has_estimate else done, soft_wrap=True)
+                console.print(f"{done}, about {time_left} left" if has_estimate else done)
         if is_helper_process():
             return
         if len(busy) == len(waiting):
@@ -282,7 +282,7 @@ def _connect(ray: Any, address: str, console: Console) -> None:
         InputError: there is no cluster at the address, or none that answers within ``START_SECONDS``.
     """
     cluster = "a Ray cluster on this machine" if address == "local" else f"the Ray cluster at {address}"
-    console.print(f"Waiting for {cluster}, for {START_SECONDS:g} s at most ...", soft_wrap=True)
+    console.print(f"Waiting for {cluster}, for {START_SECONDS:g} s at most ...")
     try:
         with time_limit(START_SECONDS):
             ray.init(address=address, log_to_driver=False, logging_level="ERROR")
@@ -328,11 +328,11 @@ def execute(
     running = next((run for run in missing if not is_helper_process() and is_locked(run.folder)), None)
     if running is not None:
         command = f"Another command is training in {experiment.folder} ({describe_command(running)})"
-        console.print(f"{command}; both share the remaining runs", soft_wrap=True)
+        console.print(f"{command}; both share the remaining runs")
     is_local = executor.name == "local" or (executor.name == "auto" and not is_multiprocessing_faster(missing, data))
     if not missing or is_local:
         if finished := len(runs) - len(missing):
-            console.print(f"{finished:,} of {format_count(len(runs), 'run')} finished before", soft_wrap=True)
+            console.print(f"{finished:,} of {format_count(len(runs), 'run')} finished before")
         with limit_threads(experiment.protocol.threads):
             take_runs(request, data, console=console, wait_for_others=True, is_over=is_over)
         return
