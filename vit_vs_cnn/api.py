@@ -194,11 +194,7 @@ def tune(
 
 
 def _check_early(experiment: Experiment) -> None:
-    """Check images and model names before slow imports and the search for weights.
-
-    Raises:
-        InputError: a missing folder or table, unusable classes, an output among the images, an unknown model.
-    """
+    """Raise InputError for unusable images and model names before slow imports and the search for weights."""
     from vit_vs_cnn.data.listing import check_folder
     from vit_vs_cnn.models.presets import check_model_name
 
@@ -214,11 +210,7 @@ def _check_early(experiment: Experiment) -> None:
 
 
 def _keep_in_this_process(experiment: Experiment) -> Experiment:
-    """Execute all runs here if they use objects, or names of models, that only this process has.
-
-    Raises:
-        InputError: the config asks for other processes.
-    """
+    """Execute all runs here if they use objects, or names of models, that only this process has."""
     from vit_vs_cnn.models.presets import REGISTERED
     from vit_vs_cnn.training.python_objects import uses_objects
 
@@ -262,8 +254,7 @@ def _create_output(folder: Path) -> None:
 def _drop_missing_weights(experiment: Experiment, console: "Console") -> tuple[Experiment, dict[str, str]]:
     """Check weight files, drop models whose optional weights cannot be loaded, and print how to get the weights.
 
-    Returns:
-        the experiment, and the names of the models that were dropped.
+    Returns the experiment, and the names of the models that were dropped.
     """
     if not any(model.weights for model in experiment.models.values()):
         return experiment, {}
@@ -1081,11 +1072,7 @@ def _as_tuple(value: Any) -> tuple[Any, ...]:
 
 
 def _paths(value: Any, what: str) -> list[str]:
-    """Return a flat list of paths.
-
-    Raises:
-        InputError: images in memory in place of paths.
-    """
+    """Return a flat list of paths. Raises InputError: images in memory in place of paths."""
     paths = [path for part in value for path in _as_tuple(part)]
     if wrong := [path for path in paths if not isinstance(path, str | os.PathLike)]:
         kind = type(wrong[0]).__name__

@@ -54,8 +54,7 @@ def check_numbers(
 ) -> None:
     """Check numbers: ``check_numbers(vars(self), splits=Bounds(at_least=1, at_most=9))``.
 
-    Raises:
-        InputError: a number outside of its bounds, or not finite.
+    Raises InputError: a number outside of its bounds, or not finite.
     """
     for name, limits in bounds.items():
         if (value := values[name]) is not None and not limits.hold(value):
@@ -65,8 +64,7 @@ def check_numbers(
 def as_rows_and_cols(name: str, size: Size2d, *, minimum: int = 1) -> tuple[int, int]:
     """Size as (rows, cols), from one number for both or from two numbers.
 
-    Raises:
-        InputError: there are not one or two numbers, or one is below ``minimum``.
+    Raises InputError: there are not one or two numbers, or one is below ``minimum``.
     """
     pair = tuple(size) if isinstance(size, Iterable) else (size, size)
     if len(pair) != 2 or any(isinstance(side, str | float) or side < minimum for side in pair):

@@ -82,13 +82,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def read_words(words: list[str]) -> tuple[Callable[[], Any], Callable[[Any], None]]:
-    """Parse the words of a command line.
+    """Parse the words of a command line. Raises InputError: an unknown command or option, a wrong value or path.
 
     Returns:
         a function without arguments that executes the command, and a function that prints its result.
-
-    Raises:
-        InputError: an unknown command or option, a value of the wrong type, a missing or surplus path.
     """
     name, *rest = words or ["--help"]
     if name == "--version":
@@ -131,11 +128,7 @@ def describe_versions() -> str:
 
 
 def execute_run(words: list[str]) -> None:
-    """Execute the run in a folder: ``run FOLDER --trust``. ``train`` starts this command, not the user.
-
-    Raises:
-        InputError: a folder that the user does not trust.
-    """
+    """Execute the run in a folder that the user trusts: ``run FOLDER --trust``. ``train`` starts it, not the user."""
     folder = words[0] if words else ""
     if "--trust" not in words[1:]:
         raise InputError(f"{folder}: its config.yaml names the code to run; add --trust if the folder is yours")

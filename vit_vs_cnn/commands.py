@@ -91,11 +91,7 @@ class Command:
         return (inspect.getdoc(self.function) or "").partition("\n\nArguments:")[0].replace("``", "")
 
     def read(self, words: list[str]) -> Words:
-        """Read the words after the command.
-
-        Raises:
-            InputError: an unknown option, a value of the wrong type, a missing or surplus path.
-        """
+        """Read the words after the command. Raises InputError: an unknown option, a wrong value or path."""
         end = words.index("--") if "--" in words else len(words)
         rest, overrides = self._split_overrides(words[:end])
         namespace, unparsed = self._parser().parse_known_args(rest)
@@ -238,11 +234,7 @@ def usage() -> str:
 
 
 def completion_script(shell: str) -> str:
-    """Script that completes commands, their options and settings of a config in a shell.
-
-    Raises:
-        InputError: an unknown shell, or shtab is not installed.
-    """
+    """Script that completes commands, their options and settings of a config in a shell."""
     try:
         import shtab
     except ImportError as error:

@@ -33,11 +33,7 @@ def bfloat16_units() -> list[str]:
 
 
 def usable_device(name: str) -> str:
-    """Check the name of a device; auto is the GPU if there is one.
-
-    Raises:
-        InputError: an unknown name, or a missing device.
-    """
+    """Check the name of a device; auto is the GPU if there is one. Raises InputError: unknown or missing."""
     if name == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     if name.partition(":")[0] not in DEVICES:

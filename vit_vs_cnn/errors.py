@@ -11,8 +11,7 @@ EXIT_RUNS_FAILED, EXIT_BAD_INPUT, EXIT_INTERRUPTED = 1, 2, 130
 class InputError(ValueError):
     """Unusable input: a config value, a file, a folder, an argument.
 
-    The message is one line: the problem, its place, and what is allowed. The command line prints it without a
-    traceback and exits with code 2.
+    The message is one line: the problem, its place, and what is allowed. The command line exits with code 2.
     """
 
 
@@ -73,11 +72,7 @@ OPTIONAL_LIBRARIES = {
 
 
 def import_optional(module: str, *, needed_by: str) -> Any:
-    """Import an optional library, or a module of one.
-
-    Raises:
-        InputError: it is not installed. The message has the command that installs it.
-    """
+    """Import an optional library, or a module of one. Raises InputError with the command that installs it."""
     try:
         return importlib.import_module(module)
     except ImportError as error:

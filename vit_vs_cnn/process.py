@@ -22,8 +22,7 @@ _LOGGERS = ("lightning.pytorch", "lightning.fabric")
 def keep_freed_memory() -> None:
     """Make glibc keep freed memory for the tensors of the next step; with other C libraries nothing happens.
 
-    By default, glibc returns large blocks to the system at once. Each step then waits for thousands of pages that the
-    system fills with zeros. The results and the peak memory are the same.
+    By default, each step waits for thousands of pages that the system fills with zeros. The results are the same.
     """
     with contextlib.suppress(OSError, TypeError, AttributeError):  # another C library, or none
         mallopt = ctypes.CDLL(None).mallopt
@@ -146,12 +145,9 @@ class TimeLimitReached(BaseException):
 
 @contextlib.contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
-    """Interrupt a block after this time, in the thread that runs it.
+    """Raise TimeLimitReached in a block after this time, in the thread that runs it.
 
     In threads other than the main one, and on Windows, which has no such signal, there is no limit.
-
-    Raises:
-        TimeLimitReached: the block took longer.
     """
     if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
         yield

@@ -49,14 +49,9 @@ _Strict.add_implicit_resolver("tag:yaml.org,2002:float", _POWER_OF_TEN, list("-+
 
 
 def read_yaml(text: str, *, location: str, kind: str = "YAML") -> Any:
-    """Read plain values from a YAML text.
+    """Read plain values from a YAML text, of which ``kind`` is the name in messages, which begin with ``location``.
 
-    Arguments:
-        location: beginning of an error message.
-        kind: name of the expected kind of text, for the message.
-
-    Raises:
-        InputError: invalid YAML, or values that a config cannot have (``check_plain``).
+    Raises InputError: invalid YAML, or values that a config cannot have (``check_plain``).
     """
     try:
         values = yaml.load(text, _Strict)
@@ -81,9 +76,8 @@ def to_plain(value: Any) -> Any:
 def check_plain(values: Any, *, location: str) -> None:
     """Check that values are plain and bounded: texts, numbers, true, false, null, lists, mappings.
 
-    Raises:
-        InputError: another type, a number that is not finite or too large, an unprintable text, too many levels or
-            values. The message begins with ``location``.
+    Raises InputError: another type, a number that is not finite or too large, an unprintable text, too many levels or
+    values. The message begins with ``location``.
     """
     for count, (path, value) in enumerate(_walk(values, ())):
         if count > MAX_VALUES:

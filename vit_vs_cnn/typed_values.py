@@ -122,13 +122,10 @@ def is_plain(hint: Any) -> bool:
 
 
 def convert(hint: Any, value: Any, location: str) -> Any:
-    """Give a plain value the type of a hint.
+    """Give a plain value the type of a hint. Raises InputError: another type; the message begins with ``location``.
 
     A hint may be text, number, truth value, path, a literal, a ``StrEnum`` (by value), a dataclass, a list,
     tuple or mapping of these, or a union.
-
-    Raises:
-        InputError: another type; the message begins with ``location``.
     """
     kinds = union_args(hint)
     if hint is Any:
@@ -180,13 +177,9 @@ def shorten(value: Any, at_most: int = 150) -> str:
 
 
 def check(target: Callable[..., Any], values: Any, *, location: str, skip: Collection[str] = ()) -> dict[str, Any]:
-    """Arguments of a class or a function from plain values, with their types.
+    """Arguments of a class or a function from plain values, with their types. Those to ``skip`` are not allowed.
 
-    Arguments:
-        skip: arguments that are not allowed here.
-
-    Raises:
-        InputError: an unknown or missing argument, or a value of the wrong type. The message begins with ``location``.
+    Raises InputError: an unknown or missing argument, or a wrong value. The message begins with ``location``.
     """
     settings = {name: setting for name, setting in list_settings(target).items() if name not in skip}
     place = f"{location}." if location else ""
@@ -204,11 +197,7 @@ def check(target: Callable[..., Any], values: Any, *, location: str, skip: Colle
 
 
 def build(target: type[Built], values: Any, *, location: str = "") -> Built:
-    """Object of a class, from plain values.
-
-    Raises:
-        InputError: as ``check``, or a value that the class itself refuses.
-    """
+    """Object of a class, from plain values. Raises InputError: as ``check``, or a value that the class refuses."""
     arguments = check(target, values, location=location)
     try:
         return target(**arguments)

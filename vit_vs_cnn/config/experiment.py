@@ -163,13 +163,9 @@ class Experiment:
 
 
 def experiment_from_dict(values: Mapping[str, Any], *, trusted: bool = True) -> Experiment:
-    """Experiment from checked plain values. Classes that it names are not created.
+    """Experiment from checked plain values. Raises InputError: a value that is not allowed, its place and the rule.
 
-    Arguments:
-        trusted: whether the user wrote it; nothing is imported for a config from elsewhere.
-
-    Raises:
-        InputError: a value that is not allowed, with its place and the rule.
+    Classes that the values name are not created, and if the user did not write them (``trusted``) not imported.
     """
     check_plain(values, location="")
     refuse_unknown(values, settings_of_a_config(), location="")
@@ -235,16 +231,12 @@ def _is_file_name(name: str) -> bool:
 
 
 def read_config(path: Path, *, above: tuple[Path, ...] = ()) -> dict[str, Any]:
-    """Plain values of a YAML file, merged over those of its ``base``.
+    """Plain values of a YAML file, merged over those of its ``base``: another config, or a list of configs.
 
-    ``base`` is another config or a list of configs: paths from the folder of the file, or names of the package's.
+    A base is a path from the folder of the file, or the name of a config of the package. ``above`` are the files that
+    have this one as their base.
 
-    Arguments:
-        above: files that have this one as their base.
-
-    Raises:
-        InputError: a missing file, a file that is not YAML or its own base, a repeated name, or a value that is not a
-            mapping.
+    Raises InputError: a missing file, not a mapping in YAML, a repeated name, or a file that is its own base.
     """
     try:
         text = path.read_text(encoding="utf-8")

@@ -31,8 +31,7 @@ TRAINER_DEFAULTS = {
 def run_identity(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings that can change the result of a run, without those equal to their defaults.
 
-    Runs with equal identities count as the same run. An option of a model that is a pair of equal numbers, such as the
-    patch size (4, 4), is reduced to one number.
+    An option of a model that is a pair of equal numbers, such as the patch size (4, 4), is reduced to one number.
     """
     model = dict(settings["model"])
     model["options"] = {name: _single_number(value) for name, value in model["options"].items()}

@@ -22,8 +22,7 @@ _SHORT_FORMS = (Executor, Finetuning, ModelConfig, Optimizer, Weights)
 def config_schema() -> dict[str, Any]:
     """JSON schema (draft 2020-12) of a config. No setting is required, as a config may have a base.
 
-    It checks names, types and fixed choices. ``train`` checks more, such as ranges and settings that exclude each
-    other.
+    It checks names, types and fixed choices. ``train`` also checks ranges, and settings that exclude each other.
     """
     definitions: dict[str, Any] = {}
     schema = _block_schema(Experiment, definitions)

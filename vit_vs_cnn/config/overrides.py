@@ -20,14 +20,10 @@ _OVERRIDES = ("by_size", "by_budget", "variants")
 def read_model(values: Any, protocol: Protocol, *, shares_augmentation: bool, location: str) -> ModelConfig:
     """Read and check a model, the settings of single sizes and budgets included.
 
-    Settings that it leaves out are filled in from the recommended recipe.
+    Settings that it leaves out are filled in from the recommended recipe. An augmentation for all models
+    (``shares_augmentation``) replaces that of recommended recipes.
 
-    Arguments:
-        shares_augmentation: True if the config has an augmentation for all models, which replaces the
-            augmentation of recommended recipes.
-
-    Raises:
-        InputError: a value that is not allowed, with its place (after ``location``) and the rule.
+    Raises InputError: a value that is not allowed, with its place (after ``location``) and the rule.
     """
     if not isinstance(values, Mapping):
         return build(ModelConfig, values, location=location)
@@ -53,8 +49,7 @@ def read_model(values: Any, protocol: Protocol, *, shares_augmentation: bool, lo
 def apply_overrides(model: ModelConfig, over: Any, *, location: str) -> ModelConfig:
     """Model updated by other values, level by level.
 
-    Raises:
-        InputError: a value that is not allowed, or a setting that cannot differ between sizes or budgets.
+    Raises InputError: a value that is not allowed, or a setting that cannot differ between sizes or budgets.
     """
     if not isinstance(over, Mapping):
         raise InputError(f"{location}: expected settings of the model as `name: value`, got {over!r}")
@@ -68,11 +63,7 @@ def apply_overrides(model: ModelConfig, over: Any, *, location: str) -> ModelCon
 
 
 def apply_values(model: ModelConfig, chosen: Mapping[str, Any], *, location: str) -> ModelConfig:
-    """Model updated by values with dotted names, such as ``{"optimizer.lr": 0.01}``.
-
-    Raises:
-        InputError: a value that is not allowed.
-    """
+    """Model updated by values with dotted names, such as ``{"optimizer.lr": 0.01}``, as in ``apply_overrides``."""
     values: dict[str, Any] = {}
     for name, value in chosen.items():
         override(values, name, copy.deepcopy(value))

@@ -23,14 +23,14 @@ WEIGHT_FILES = (".safetensors", ".pth", ".pt", ".bin", ".ckpt")
 def class_parser() -> Iterator["ArgumentParser"]:
     """Parser of classes and their arguments, which raises errors instead of ending the program.
 
-    Within the block, values of any type create no objects, and dangerous modules are not imported: an empty
-    ``import_path_denylist`` enforces the default list of jsonargparse (``subprocess``, ``os``, ...). These settings
-    hold for the whole process, and jsonargparse has no public way to read them.
+    Within the block, values of any type create no objects, and dangerous modules (``subprocess``, ``os``, ...) are not
+    imported. These settings of jsonargparse hold for the whole process, and it has no public way to read them.
     """
     import jsonargparse
 
     settings: dict[str, Any] = getattr(jsonargparse._common, "parsing_settings", {})
     before = dict(settings)
+    # An empty list enforces the default one.
     jsonargparse.set_parsing_settings(instantiate_subclass_spec_in_any=False, import_path_denylist=[])
     try:
         yield jsonargparse.ArgumentParser(exit_on_error=False)
@@ -41,11 +41,9 @@ def class_parser() -> Iterator["ArgumentParser"]:
 def read_value(hint: Any, value: Any, location: str, *, make_objects: bool = False) -> Any:
     """A value with the type of a hint, which may be a class that is given as {class_path, init_args}.
 
-    Arguments:
-        make_objects: whether objects of such classes are made. Otherwise their arguments are checked.
+    With ``make_objects``, objects of such classes are made. Otherwise their arguments are checked.
 
-    Raises:
-        InputError: another type, or an unknown class or argument; the message begins with ``location``.
+    Raises InputError: another type, or an unknown class or argument; the message begins with ``location``.
     """
     if is_plain(hint):
         return convert(hint, value, location)
@@ -109,10 +107,7 @@ def merge(values: dict[Any, Any], over: Mapping[Any, Any], place: tuple[str, ...
     """Update ``values`` with ``over``, level by level; lists and single values are replaced.
 
     Where ``over`` has a different model, class, optimizer, unit of a budget (such as epochs) or source of weights,
-    settings that belonged to the previous one are removed.
-
-    Arguments:
-        place: keys that lead to ``values`` in their config.
+    settings that belonged to the previous one are removed. ``place``: keys that lead to ``values`` in the config.
     """
     for name in _outdated_settings(values, over, place):
         del values[name]
@@ -162,11 +157,7 @@ def _key_of(values: Mapping[Any, Any], name: Any) -> Any:
 
 
 def expand_short_forms(values: Mapping[str, Any]) -> dict[str, Any]:
-    """A config with its short forms written out, such as ``executor: ray`` and ``models: {vit: vit_nano}``.
-
-    Raises:
-        InputError: a setting of an earlier version, with its name today.
-    """
+    """A config with its short forms written out, such as ``executor: ray`` and ``models: {vit: vit_nano}``."""
     expanded = dict(values)
     if "contenders" in expanded:
         raise InputError("contenders: this setting is called models now, and each model has name and options directly")
@@ -183,10 +174,7 @@ def expand_model(value: Any, *, location: str) -> Any:
     """Settings of a model with their short forms written out.
 
     These are a text ``NAME`` or ``timm/NAME=FILE`` in place of all settings, and ``optimizer: NAME``, ``weights: hub``,
-    ``weights: PATH``, ``finetune: head`` and ``finetune: full``.
-
-    Raises:
-        InputError: another text, or a setting of an earlier version.
+    ``weights: PATH``, ``finetune: head`` and ``finetune: full``. Raises InputError: another text.
     """
     if isinstance(value, str):
         value = {"name": value, "weights": None}

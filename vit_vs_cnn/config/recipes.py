@@ -86,10 +86,7 @@ def fill_in_recommended(
     """Settings of a model; what it leaves out is taken from its recommended recipe.
 
     If it sets ``optimizer.name``, nothing is taken from there. With ``shares_augmentation``, the augmentation of the
-    config replaces the recommended one.
-
-    Raises:
-        InputError: ``recipe`` is neither default nor none; ``location`` is its place in the config.
+    config replaces the recommended one. Raises InputError: ``recipe`` is neither default nor none.
     """
     filled = copy.deepcopy(dict(values))
     recipe_name = filled.get("recipe", "default")

@@ -161,12 +161,7 @@ class Budget:
         return f"{join_names(lines)} {'training FLOPs' if self.unit == 'flops' else self.unit}"
 
     def to_steps(self, *, batch_size: int, train_images: int, macs: int) -> int:
-        """Optimizer steps of one budget, at least one.
-
-        Raises:
-            ValueError: there are several budgets.
-            InputError: more than ``MAX_STEPS`` steps.
-        """
+        """Optimizer steps of one budget, at least one. Raises InputError: more than ``MAX_STEPS`` steps."""
         (amount,) = self.amounts
         steps: float = amount
         if self.unit == "epochs":
@@ -208,11 +203,7 @@ class Protocol:
     equivalence_margin: float = 1.0
 
     def drop_models(self, names: Collection[str]) -> "Protocol":
-        """Protocol without the pairs that contain one of these models.
-
-        Raises:
-            InputError: every pair contains one of them.
-        """
+        """Protocol without the pairs that contain one of these models. Raises InputError: no pair is left."""
         selected = [pair for pair in self.pairs or [] if not {*names} & {*pair}]
         if self.pairs and not selected:
             raise InputError(

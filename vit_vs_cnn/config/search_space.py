@@ -36,12 +36,11 @@ DEFAULT_SPACE: Mapping[str, Any] = {
 def sample_recipe(space: Mapping[str, Any], trial: int, *, seed: int) -> dict[str, Any]:
     """Sample the settings of one trial, by dotted name, from a scrambled Halton sequence. It covers the space evenly.
 
-    The same space, seed and trial give the same values. The order of the names does not matter.
+    The same space, seed and trial (from 0) give the same values. The order of the names does not matter.
 
     Arguments:
         space: for each dotted name a list of values, or a range ``{low, high, log}``. A listed value may be a block of
             settings with ranges inside.
-        trial: number of the trial, at least 0.
 
     Reference: Owen, "A randomized Halton algorithm in R", 2017.
     """
@@ -89,8 +88,7 @@ def _at(values: Mapping[str, Any], point: float) -> int | float:
 def check_space(space: Mapping[str, Any], models: Iterable[ModelConfig]) -> None:
     """Check that models accept every listed value and both ends of every range.
 
-    Raises:
-        InputError: an entry that is neither a list of values nor a range, or a value that a model refuses.
+    Raises InputError: an entry that is neither a list of values nor a range, or a value that a model refuses.
     """
     for name, values in space.items():
         location = f"tuning.space.{name}"
@@ -106,10 +104,9 @@ def check_space(space: Mapping[str, Any], models: Iterable[ModelConfig]) -> None
 
 
 def _ends(values: Any, location: str) -> list[Any]:
-    """Listed values, and ends of ranges. A block of settings has its ranges at their low ends, then at their high ends.
+    """Listed values, and ends of ranges. Raises InputError: a range that is not one of numbers.
 
-    Raises:
-        InputError: a range that is not one of numbers.
+    A block of settings has its ranges at their low ends, then at their high ends.
     """
     if isinstance(values, list):
         return [end for value in values for end in (_ends(value, location) if isinstance(value, Mapping) else [value])]

@@ -37,8 +37,7 @@ def make_object(
         values: values from the data, which are passed if the signature has them and ``init_args`` do not.
         trust: whether the class may be imported, which runs its code.
 
-    Raises:
-        InputError: no ``trust``, an unknown class or argument, or any error of the class.
+    Raises InputError: no ``trust``, an unknown class or argument, or any error of the class.
     """
     if surplus := spec.keys() - {"class_path", "init_args"}:
         raise InputError(f"{location}: takes class_path and init_args, not {min(surplus)}")
@@ -96,11 +95,7 @@ def _with_objects(value: Any, location: str = "", *, trust: bool) -> Any:
 
 
 def make_transform(augmentation: Augmentation, *, trust: bool) -> CustomTransform | None:
-    """The user-defined transform of an augmentation: an object of a class, or a function with its ``init_args``.
-
-    Raises:
-        InputError: as ``make_object``.
-    """
+    """The user-defined transform of an augmentation: an object of a class, or a function with its ``init_args``."""
     spec, location = augmentation.transform, "augmentation.transform"
     if spec is None:
         return None
@@ -118,12 +113,9 @@ def make_loss(
 ) -> Callable[[Tensor, Tensor], Tensor] | None:
     """The user-defined loss of a model, tried on made-up logits of two images; None if there is none.
 
-    Arguments:
-        trust: as in ``make_object``.
-        mixed: whether labels are class probabilities ``(batch, classes)`` instead of class indices.
+    With ``mixed``, labels are class probabilities ``(batch, classes)`` instead of class indices.
 
-    Raises:
-        InputError: as ``make_object``; or the loss is not a single number with a gradient.
+    Raises InputError: as ``make_object``; or the loss is not a single number with a gradient.
     """
     if spec is None:
         return None
@@ -140,11 +132,7 @@ def make_loss(
 
 
 def make_metrics(specs: Mapping[str, Any], *, num_classes: int, trust: bool) -> "dict[str, Metric]":
-    """The user-defined metrics of a config by name.
-
-    Raises:
-        InputError: as ``make_object``; or another object than a metric of torchmetrics.
-    """
+    """The user-defined metrics of a config by name. Raises InputError: another object than a metric of torchmetrics."""
     if not specs:
         return {}
     from torchmetrics import Metric

@@ -220,11 +220,7 @@ def missing_weights_texts(models: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def register_plan(new: AnalysisPlan, folder: Path) -> AnalysisPlan:
-    """Record the plan of an experiment, or keep the recorded one, with the changes, if results could be analysed.
-
-    Raises:
-        InputError: the recorded plan cannot be read.
-    """
+    """Record the plan of an experiment, or keep the recorded one, with the changes, if results could be analysed."""
     if (old := find_binding_plan(folder)) is not None:
         new = _with_changes(old, new)
     write_text(folder / FILE_NAME, json.dumps(dataclasses.asdict(new), indent=1) + "\n")
@@ -232,11 +228,7 @@ def register_plan(new: AnalysisPlan, folder: Path) -> AnalysisPlan:
 
 
 def find_binding_plan(folder: Path) -> AnalysisPlan | None:
-    """The recorded plan of an experiment with three finished planned seeds of a model at one size and budget, or None.
-
-    Raises:
-        InputError: the recorded plan cannot be read.
-    """
+    """The recorded plan of an experiment if three planned seeds of a model are finished at one size and budget."""
     if (plan := read_plan(folder)) is None:
         return None
     with warnings.catch_warnings(action="ignore"):  # a damaged result is reported when its run is reached
@@ -296,8 +288,7 @@ def _text(value: Any) -> str:
 def read_plan(folder: Path) -> AnalysisPlan | None:
     """The plan of the experiment in a folder; None for experiments of versions that recorded none.
 
-    Raises:
-        InputError: the file cannot be read.
+    Raises InputError: the file cannot be read.
     """
     path = folder / FILE_NAME
     if not path.exists():

@@ -141,14 +141,7 @@ def train_on_all_images(folder: Path, model: str, reason: str, *, trusted: bool,
     """Train a model of an experiment on all images, those of the test folds included, in the folder ``final``.
 
     Nothing is done if the images have their own test images, or if the model starts from the weights of another one, is
-    pretrained or has a teacher.
-
-    Arguments:
-        reason: why this model, in words.
-        trusted: whether user-defined classes of the experiment may be imported.
-
-    Raises:
-        InputError, RunsFailed, Interrupted: as ``run_experiment``.
+    pretrained or has a teacher. ``reason`` names in words why it is this model.
     """
     experiment = experiment_from_dict(read_config(folder / "experiment.yaml"), trusted=trusted)
     longest = replace(experiment.select_budget(experiment.protocol.budget.largest), minutes=None)
@@ -213,10 +206,7 @@ _FREE_PARTS = ("train_size", "seed", "budget", "version")
 def _refuse_other_settings(folder: Path, runs: list[Run], *, are_recipes_final: bool = True) -> None:
     """Raise InputError if settings changed so that the report would no longer contain finished runs of a model.
 
-    Adding or removing sizes, seeds, budgets and models is allowed.
-
-    Arguments:
-        are_recipes_final: whether recipes are compared, too; False if a search may still change them.
+    Adding or removing sizes, seeds, budgets and models is allowed. Recipes are compared if no search may change them.
     """
     with warnings.catch_warnings(action="ignore"):  # a damaged result is reported when its run is reached
         finished = read_finished_results(folder, some=False)

@@ -60,10 +60,7 @@ def seconds_per_step(experiment: Experiment, model: str, pool: ExperimentData) -
     """Median time of a training step with its batch, with the number of threads of a run, on cores without other work.
 
     A linear probe is not trained in steps: a pass over a few images is timed, and three passes over a batch count as a
-    step.
-
-    Raises:
-        InputError: a network that cannot be built or that fails, or a missing device.
+    step. Raises InputError: a network that cannot be built or that fails, or a missing device.
     """
     prepared = _prepare(experiment, model, pool)
     run, network, images, recipe = prepared.run, prepared.network, prepared.images, prepared.run.recipe
@@ -185,9 +182,6 @@ def choose_precision(experiment: Experiment) -> Experiment:
 
     bf16-mixed is faster where the GPU or the processor has units for bfloat16, and ends with the same accuracies
     (results/speed). Precision is part of the identity of a run, so another machine continues in the same precision.
-
-    Raises:
-        InputError: the config in the folder cannot be read.
     """
     if experiment.trainer.get("precision") != AUTO_PRECISION:
         return experiment

@@ -38,8 +38,7 @@ def write_config(experiment: Experiment) -> None:
 def read_run_names(folder: Path) -> dict[str, Budget | None]:
     """The runs of the last command in the folder of an experiment: names of their folders, each with its budget.
 
-    Raises:
-        InputError: the folder has no experiment.
+    Raises InputError: the folder has no experiment.
     """
     if is_record(folder):
         return {run.name: result.parsed_budget for run, result in read_recorded_runs(folder).items()}
@@ -70,9 +69,7 @@ def read_finished_results(folder: Path, *, some: bool = True) -> dict[Path, RunR
         some: whether no finished run is an error. If not, a missing or damaged list of runs means that none is
             finished: another process may be about to write it.
 
-    Raises:
-        InputError: the folder has no experiment or no finished run.
-        DamagedFile: no result can be read.
+    Raises InputError: the folder has no experiment or no finished run, or no result can be read (DamagedFile).
     """
     if is_record(folder):
         return read_recorded_runs(folder)
@@ -112,8 +109,7 @@ def select_results(
             If there is no such size, the largest with a finished run of any selected model.
         every_size: select all sizes and ignore ``train_size``.
 
-    Raises:
-        InputError: no finished run of this model or size.
+    Raises InputError: no finished run of this model or size.
     """
     folder, names = next(iter(results)).parent, dict.fromkeys(result.model for result in results.values())
     if model is not None and model not in names:

@@ -55,8 +55,7 @@ def table_text(rows: Sequence[Mapping[str, Any]]) -> str:
 def read_table(path: Path) -> list[dict[str, Any]]:
     """Read what ``table_text`` wrote. An empty field is None.
 
-    Raises:
-        InputError: the table is missing, or a line has more cells than there are columns.
+    Raises InputError: the table is missing, or a line has more cells than there are columns.
     """
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
@@ -89,12 +88,7 @@ def _value_of(text: str | None) -> Any:
 
 
 def read_result_table(path: Path) -> list[RunResult]:
-    """Read a table of runs, one result a line.
-
-    Raises:
-        InputError: the table is missing or has no runs.
-        DamagedFile: a line is not a result.
-    """
+    """Read a table of runs, one result a line. Raises InputError: no table, no run, or a line that is no result."""
     rows = read_table(path)
     if not rows:
         raise InputError(f"{path}: the table has no runs")
@@ -102,11 +96,7 @@ def read_result_table(path: Path) -> list[RunResult]:
 
 
 def read_recorded_runs(folder: Path) -> dict[Path, RunResult]:
-    """The results of a record, by the folder that each run had in its experiment.
-
-    Raises:
-        InputError: as ``read_result_table``.
-    """
+    """The results of a record, by the folder that each run had in its experiment."""
     return {folder / result.run: result for result in read_result_table(folder / TABLE)}
 
 
@@ -133,8 +123,7 @@ def read_predictions(path: Path) -> dict[str, np.ndarray]:
         labels, classes, num_classes, sample_ids and probability; unless from a record, also label_rank and
         label_log_probability.
 
-    Raises:
-        InputError: the file is missing or has another form, or a probability is not finite.
+    Raises InputError: the file is missing or has another form, or a probability is not finite.
     """
     try:
         with open_arrays(path) as file:
@@ -153,11 +142,7 @@ def read_predictions(path: Path) -> dict[str, np.ndarray]:
 
 
 def refuse_broken(broken: int, count: int, subject: str) -> None:
-    """Refuse predictions that are not finite: the argmax of NaN is the first class and looks like an accuracy.
-
-    Raises:
-        TrainingDiverged: the message has ``subject`` and the number of such predictions.
-    """
+    """Raise TrainingDiverged for predictions that are not finite: the argmax of NaN is the first class."""
     if broken:
         raise TrainingDiverged(
             f"{subject}: predictions for {broken:,} of {count:,} images are not finite (NaN or infinity) and cannot be "
@@ -167,11 +152,7 @@ def refuse_broken(broken: int, count: int, subject: str) -> None:
 
 @functools.lru_cache(maxsize=4)
 def _read_packed(path: Path, state: tuple[int, int, int, int]) -> dict[str, np.ndarray]:
-    """Read the predictions of a record. ``state`` changes with the file.
-
-    Raises:
-        InputError: the file is missing or has another form.
-    """
+    """Read the predictions of a record. ``state`` changes with the file. Raises InputError: none, or another form."""
     try:
         with open_arrays(path) as arrays:
             packed = {name: arrays[name] for name in PACKED_ARRAYS}
@@ -184,11 +165,7 @@ def _read_packed(path: Path, state: tuple[int, int, int, int]) -> dict[str, np.n
 
 
 def load_run_predictions(folder: Path, run: str) -> dict[str, np.ndarray]:
-    """Predictions of one run of an experiment or of a record, without logits.
-
-    Raises:
-        InputError: the predictions are missing or cannot be read.
-    """
+    """Predictions of one run of an experiment or of a record, without logits. Raises InputError: none can be read."""
     if not is_record(folder):
         return read_predictions(folder / run / PREDICTIONS)
     path = folder / PREDICTIONS
@@ -261,8 +238,7 @@ class Answers:
 def load_predictions(folder: Path, results: Sequence[RunResult]) -> Answers:
     """Read the predictions of finished runs.
 
-    Raises:
-        InputError: a file that cannot be read, or runs with different numbers of classes.
+    Raises InputError: a file that cannot be read, or runs with different numbers of classes.
     """
     reference: dict[int | None, tuple[np.ndarray, np.ndarray]] = {}
     correct, balanced, counts, named, num_classes, same = {}, {}, [], {}, None, True

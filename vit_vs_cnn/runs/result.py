@@ -61,11 +61,7 @@ class RunState(StrEnum):
 
 
 def _check_types(values: Mapping[str, Any], location: str, **types: Any) -> None:
-    """Check the types of the values that reports read. Others may be of any type.
-
-    Raises:
-        InputError: a value of another type.
-    """
+    """Check the types of the values that reports read. Others may be of any type. Raises InputError: another type."""
     for name, kind in types.items():
         if name in values:
             convert(kind, values[name], f"{location}.{name}")
@@ -102,9 +98,6 @@ class RunData:
         fingerprint: hash of all images that may be trained on and, after a dash, of the test images; without the
             latter where runs of several seeds are tested on different folds; None if not recorded.
         image_size: (rows, cols) of the images as the network got them, before it resized them; None if not recorded.
-
-    Raises:
-        InputError: no training images.
     """
 
     subset: str
@@ -134,9 +127,6 @@ class TrainingCost:
         image_seconds: time of a prediction of one image on the machine of the run; None if not recorded.
         further_flops: FLOPs of the pretraining that it started from and of the forward passes of its teacher.
         teacher_training_flops: training FLOPs of its teacher, which are not part of ``flops``; None if unknown.
-
-    Raises:
-        InputError: a number that is negative or not finite.
     """
 
     parameters: int
@@ -177,9 +167,6 @@ class Scores:
         temperature: fitted on the validation images; None if there were too few.
         penalty: L2 penalty of a linear probe; None for other trainings.
         variant: number of the variant that was chosen on validation images; None without variants.
-
-    Raises:
-        InputError: an accuracy outside of 0 to 1, no images, or another number below 0.
     """
 
     scored_on: ScoredOn
@@ -344,8 +331,7 @@ class RunResult:
     def from_row(cls, row: Mapping[str, Any], location: str) -> "RunResult":
         """Read what ``to_row`` gave. A column that is missing or None is not recorded; derived values are computed.
 
-        Raises:
-            DamagedFile: the message names ``location``, the part and the field.
+        Raises DamagedFile: the message names ``location``, the part and the field.
         """
         columns = _columns()
         values: dict[str, Any] = {part: {} for part in _REQUIRED_PARTS}

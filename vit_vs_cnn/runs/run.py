@@ -120,9 +120,6 @@ class Run:
 
         Images are cropped and flipped as in the recipe, and not changed otherwise. Models with equal networks and
         recipes share it.
-
-        Raises:
-            InputError: several processes share the run.
         """
         size, own, budget = self.pretrain_size or self.train_size, self.experiment, Budget(steps=steps)
         if self.world_size > 1:
@@ -149,11 +146,7 @@ class Run:
 
     @cached_property
     def variants(self) -> "list[Run]":
-        """The runs of the variants of its model, scored on validation images, in a folder inside of its own.
-
-        Raises:
-            InputError: several processes share the run.
-        """
+        """The runs of the variants of its model, scored on validation images, in a folder inside of its own."""
         if self.recipe.variants and self.world_size > 1:
             raise InputError(f"models.{self.model}.variants: a run with variants needs a single device")
         runs = []
@@ -167,10 +160,7 @@ class Run:
 
     @cached_property
     def resolution(self) -> InputResolution | None:
-        """The resolution at which files are decoded for its network; None for the ``image_size`` of the experiment.
-
-        A run that starts from another run gets the images of that one.
-        """
+        """The resolution at which files are decoded for its network; None for the ``image_size`` of the experiment."""
         if self.start is not None:
             return self.start.resolution
         values = self.weights.get(self.model, {}).get(RESOLUTION_KEY)
@@ -178,11 +168,7 @@ class Run:
 
     @cached_property
     def grad_accum_steps(self) -> int:
-        """Number of batches that each process computes, one after the other, for an optimizer step.
-
-        Raises:
-            InputError: the batch size is not a multiple of ``micro_batch``.
-        """
+        """Number of batches that each process computes, one after the other, for an optimizer step."""
         together = self.experiment.trainer.get("accumulate_grad_batches") or 1
         if (size := self.recipe.micro_batch) is None:
             return together
@@ -265,10 +251,7 @@ class Run:
     def begin(self) -> None:
         """Prepare the folder: remove partial files and records of an earlier attempt, and write the config.
 
-        The checkpoint stays, as the run resumes from it.
-
-        Raises:
-            DamagedFile: there is a result that cannot be read. It is left as it is.
+        The checkpoint stays, as the run resumes from it. Raises DamagedFile: there is a result that cannot be read.
         """
         if (self.folder / "result.json").exists():
             read_result(self.folder / "result.json")
@@ -328,9 +311,6 @@ def split_folder_name(name: str) -> tuple[str, int, int]:
     """Model, training size and seed of a run, from the name of its folder, which is there before any file in it.
 
     Size, seed and hash are the last three parts. A model may be named like them: ``vit-n500-s1``.
-
-    Raises:
-        InputError: this is not the name of a run's folder.
     """
     match = re.fullmatch(r"(.+)-n(\d+)-s(-?\d+)-[0-9a-f]+", name)
     if match is None:

@@ -88,11 +88,7 @@ class ExperimentStatus:
 
 
 def read_status(folder: Path) -> ExperimentStatus:
-    """Read the status of an experiment; before its first run, that of its search for recipes.
-
-    Raises:
-        InputError: the folder has no experiment.
-    """
+    """Status of an experiment; before its first run, of its search for recipes. Raises InputError: there is none."""
     if not (folder / "runs.json").exists() and (folder / "tuning" / "runs.json").exists():
         return replace(read_status(folder / "tuning"), name=f"{folder.resolve().name}, search for recipes")
     grid = read_run_names(folder)
@@ -109,11 +105,7 @@ def read_status(folder: Path) -> ExperimentStatus:
 
 
 def read_all(folder: Path) -> list[ExperimentStatus]:
-    """Read the status of each experiment in a folder. Unreadable ones are left out with a warning.
-
-    Raises:
-        InputError: the folder has no experiment.
-    """
+    """Status of each experiment in a folder. Unreadable ones give a warning. Raises InputError: there is none."""
     results = []
     searches = {path.parents[1] for path in folder.glob("*/tuning/runs.json")}
     for path in sorted(searches | {path.parent for path in folder.glob("*/runs.json")}):

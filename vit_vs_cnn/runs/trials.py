@@ -72,11 +72,7 @@ def write_trials(path: Path, trials: Iterable[Trial]) -> None:
 
 
 def read_trials(path: Path) -> list[Trial]:
-    """Read what ``write_trials`` wrote. Other columns are ignored.
-
-    Raises:
-        InputError: the file cannot be read, or is not such a table.
-    """
+    """Read what ``write_trials`` wrote. Other columns are ignored. Raises InputError: not such a table."""
     columns = {field.name for field in fields(Trial)}
     trials = []
     for number, row in enumerate(read_table(path), start=2):

@@ -30,16 +30,12 @@ CHECKPOINT_KEY_ENDED_EARLY, CHECKPOINT_KEY_LAST_METRICS = "ended_early", "last_m
 class RunCheckpoint(Checkpoint):
     """Checkpoint of a run every ``interval`` optimizer steps, at the end, and when the run is stopped by a signal.
 
-    It is written directly after an optimizer step: no checkpoint contains partly accumulated gradients. A temporary
-    file is renamed, so that the checkpoint is complete at any time, also if the process is killed while it writes.
+    It is written directly after an optimizer step: no checkpoint contains partly accumulated gradients. It is complete
+    at any time, also if the process is killed while it is written.
 
     Ctrl-C or a scheduler's SIGTERM stop the run after the current step, or after the validation that follows the last
     step. A second Ctrl-C stops at once. Lightning calls a ``Checkpoint`` after all other callbacks, for which the step
-    is then complete.
-
-    Arguments:
-        interval: optimizer steps between two checkpoints, and the largest number of steps that a killed run loses.
-        metadata: plain values from which the network can be rebuilt; stored under ``"vit_vs_cnn"``.
+    is then complete. ``metadata`` are plain values, stored under ``"vit_vs_cnn"``.
     """
 
     def __init__(self, path: Path, *, interval: int, metadata: dict[str, Any], run_name: str) -> None:
@@ -206,8 +202,7 @@ class FrozenLayers(Callback):
         network: its parameters are frozen at construction, before an optimizer is made.
         last: number of layers before the head that train; None for all.
 
-    Raises:
-        InputError: the network has fewer layers, or only one.
+    Raises InputError: the network has fewer layers, or only one.
     """
 
     def __init__(self, network: nn.Module, *, last: int | None) -> None:

@@ -30,9 +30,6 @@ class CheckpointInfo:
         image_shape: (channels, rows, cols).
         mean, std: mean and standard deviation of each channel, in [0, 1].
         gray_bits: bits of the values in gray files of 16 bits.
-
-    Raises:
-        InputError: a value out of range.
     """
 
     architecture: dict[str, Any]
@@ -59,11 +56,7 @@ class CheckpointInfo:
 
 
 def read_checkpoint_info(checkpoint: Mapping[str, Any], path: Path) -> CheckpointInfo:
-    """Metadata of a checkpoint that ``read_checkpoint`` returned.
-
-    Raises:
-        InputError: a value that is missing, of a wrong type, or out of range.
-    """
+    """Metadata of a checkpoint that ``read_checkpoint`` returned. Raises InputError: a missing or wrong value."""
     names = {field.name for field in fields(CheckpointInfo)}
     values = {name: value for name, value in checkpoint["vit_vs_cnn"].items() if name in names}
     try:
@@ -85,8 +78,7 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
 
     A ``.safetensors`` file of ``export`` is read with the config.json in its folder.
 
-    Raises:
-        InputError: if the file is missing, damaged or from another program, or contains code.
+    Raises InputError: the file is missing, damaged or from another program, or contains code.
     """
     if path.suffix == ".safetensors":
         return _read_exported(path)

@@ -36,8 +36,7 @@ class PixelPredictor(nn.Module):
         patch: side of a masked patch in pixels.
         mask: share of the patches that are masked; at least one is masked and at least one visible.
 
-    Raises:
-        InputError: the network has no feature maps, or its positions or the patches do not divide the images.
+    Raises InputError: the network has no feature maps, or its positions or the patches do not divide the images.
     """
 
     def __init__(

@@ -60,9 +60,8 @@ class MetricsCsv(Logger):
     def resume(self, step: int, last: Mapping[str, float] | None = None, *, repeats_validation: bool = False) -> None:
         """Remove the rows of optimizer step ``step`` and of later steps, and damaged rows; 0 removes all.
 
-        Arguments:
-            last: metrics of the step before, in case the run was killed after its checkpoint and before it wrote them.
-            repeats_validation: True if the validation of the step before is repeated, so that its rows are removed.
+        The metrics of the step before (``last``) are added if the run was killed before it wrote them. The rows of its
+        validation are removed if that is repeated.
         """
         rows = read_rows(self.path, columns=len(METRICS_COLUMNS))
         if not rows and not self.path.exists():

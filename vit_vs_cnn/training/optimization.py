@@ -62,9 +62,8 @@ class Optimizer:
 
         With ``layer_decay`` there are two groups for each layer, as timm groups them.
 
-        Raises:
-            InputError: if timm does not know the name or an option, the optimizer needs second derivatives, a class is
-                custom without ``trust``, or ``layer_decay`` is set for a network of one layer.
+        Raises InputError: timm does not know the name or an option, the optimizer needs second derivatives, a class is
+        custom without ``trust``, or ``layer_decay`` is set for a network of one layer.
         """
         from timm.optim._optim_factory import OptimInfo, OptimizerRegistry, default_registry, list_optimizers
 
@@ -154,11 +153,7 @@ class Schedule:
 
 
 def parse_optimizer(value: Any) -> Optimizer:
-    """Optimizer from its name, its class, a ``functools.partial`` of it, or a mapping of its settings.
-
-    Raises:
-        InputError: another value, or a wrong setting.
-    """
+    """Optimizer from its name, its class, a ``functools.partial`` of it, or a mapping of its settings."""
     if isinstance(value, Optimizer):
         return value
     settings = {"name": value} if isinstance(value, str) else replace_objects(value, ("optimizer",))
@@ -168,8 +163,7 @@ def parse_optimizer(value: Any) -> Optimizer:
 def import_class(path: str, *, location: str, trust: bool) -> Any:
     """Import a class or function by its dotted path, which runs code unless it is an object given in this process.
 
-    Raises:
-        InputError: without ``trust``, or if the class or function is missing.
+    Raises InputError: without ``trust``, or if the class or function is missing.
     """
     try:
         if (given := find_factory(path)) is not None:

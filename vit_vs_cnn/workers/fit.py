@@ -70,8 +70,7 @@ class FittedNetwork:
 def read_resume_point(run: Run) -> ResumePoint:
     """Step, checkpoint and last metrics where the training of a run continues; step 0 without a checkpoint.
 
-    Raises:
-        DamagedFile: it is not a checkpoint, is of another run, or lacks a part that an exact resume needs.
+    Raises DamagedFile: it is not a checkpoint, is of another run, or lacks a part that an exact resume needs.
     """
     if not run.checkpoint.exists():
         return ResumePoint()
@@ -151,9 +150,6 @@ def pretrain(prepared: PreparedRun, services: Sequence[Logger], console: Console
     """Pretrain a network without labels, and write its weights. The map to pixels is not among them.
 
     The moments of batch norms are then estimated anew on whole images, as those of training are of masked images.
-
-    Raises:
-        InputError, DamagedFile, TrainingDiverged, Interrupted: as ``fit``.
     """
     run, images = prepared.run, prepared.images
     fitted, data = fit(prepared, services, console), make_data_module(prepared)
@@ -254,11 +250,7 @@ def make_checkpoint(prepared: PreparedRun, data: TrainingData, steps: int) -> Ru
 
 
 def make_callbacks(prepared: PreparedRun, arguments: Mapping[str, Any], console: Console) -> list[Callback]:
-    """The callbacks that freeze layers, if the recipe of a run trains only the last ones, and that show its progress.
-
-    Raises:
-        InputError: the recipe trains more layers than the network has.
-    """
+    """The callbacks that freeze layers, if a recipe trains only the last ones, and that show the progress."""
     run, finetune = prepared.run, prepared.run.recipe.finetune
     progress = RunProgress(
         run.name,

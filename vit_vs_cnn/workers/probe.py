@@ -52,8 +52,7 @@ def fit_head(prepared: PreparedRun, console: Console) -> FittedNetwork:
     L2 penalty is the one with the best validation loss (``fit_logistic_regression``). With a precision of bfloat16,
     features are computed in it, and the head is fitted in double precision.
 
-    Raises:
-        InputError: validation images are missing, or the last layer is not linear with a bias.
+    Raises InputError: validation images are missing, or the last layer is not linear with a bias.
     """
     run, images, network = prepared.run, prepared.images, prepared.network
     location = f"models.{run.model}.finetune: head"
@@ -171,9 +170,7 @@ class FeatureCache:
     def features(self, images: LabelledImages) -> Float[np.ndarray, "images features"]:
         """The features of images. Missing ones are computed, by one process at a time.
 
-        Raises:
-            InputError: the logits are not linear in the features, so that a fitted head would not fit the network.
-            TrainingDiverged: a feature is not a finite number.
+        Raises InputError: the logits are not linear in the features, or a feature is not finite (TrainingDiverged).
         """
         wanted = images.hashes().tolist()
         self.folder.mkdir(parents=True, exist_ok=True)

@@ -58,9 +58,6 @@ class WorkRequest:
 
     Each attempt is recorded in the folder of the run while the run is locked. A record that exists when an attempt
     begins was left by a process that died.
-
-    Arguments:
-        retries: number of times that a run whose process died is restarted.
     """
 
     runs: list[Run]
@@ -164,11 +161,7 @@ def run_one(run: Run, data: ExperimentData, *, console: Console, request: WorkRe
 
 
 def _state_without_work(run: Run, command_started: datetime) -> RunState | None:
-    """The state of a run that is not to be executed now; None for one that is. Its lock is held.
-
-    Raises:
-        OSError: the failure of a run whose parent has failed cannot be written.
-    """
+    """The state of a run that is not to be executed now; None for one that is. Its lock is held."""
     if run.is_finished:
         return RunState.FINISHED
     if has_failed_since(run, command_started):
@@ -187,9 +180,7 @@ def _state_without_work(run: Run, command_started: datetime) -> RunState | None:
 def run_in_own_process(run: Run) -> RunState:
     """Execute a run that several devices share, as a program that Lightning starts again on the other devices.
 
-    Raises:
-        InputError: the program ended with an error, which it has printed.
-        Interrupted: the user asked to stop. The program saves its state first.
+    The program prints its error, and saves the state of an interrupted run.
     """
     if run.is_finished:
         return RunState.FINISHED
@@ -212,11 +203,7 @@ def run_in_own_process(run: Run) -> RunState:
 
 @contextmanager
 def open_services(run: Run) -> Iterator[list[Logger]]:
-    """The loggers of the config, such as that of Weights & Biases. Each ends its record of the run after the block.
-
-    Raises:
-        InputError: a logger that cannot be made.
-    """
+    """The loggers of the config, such as that of Weights & Biases. Each ends its record of the run after the block."""
     value = run.experiment.trainer.get("logger", False)
     specs = [] if isinstance(value, bool) else [_named_after(run, spec) for spec in as_list(value)]
     if value is True:
@@ -269,9 +256,6 @@ def score(prepared: PreparedRun, fitted: FittedNetwork, data: ExperimentData, be
     """Measure the accuracy of a trained network on validation images, then once on the test images.
 
     Predictions are saved, and the evaluation is entered in the test-set log.
-
-    Raises:
-        TrainingDiverged: a logit is not a finite number.
     """
     run, images = prepared.run, prepared.images
     weights = hash_weights(fitted.network)

@@ -54,9 +54,6 @@ def take_runs(
     Arguments:
         wait_for_others: wait for runs of other processes, and take over those that they abandon.
         is_over: whether no more runs are to begin.
-
-    Raises:
-        InputError, OSError, Interrupted: as ``run_one``.
     """
     waiting = request.unfinished()
     ends = [time.monotonic()]
@@ -100,12 +97,9 @@ def _free_memory() -> None:
 
 
 def work(request: WorkRequest) -> InputError | Interrupted | None:
-    """Take runs in a worker process, which reads the images again.
+    """Take runs in a worker process, which reads the images again. Returns the error that ends the command, or None.
 
     Modules are found in the same places as by the command, and in the same order.
-
-    Returns:
-        the error that ends the command; None if nothing was left that the worker could take.
     """
     sys.path[:] = [*request.sys_path, *(path for path in sys.path if path not in request.sys_path)]
     keep_freed_memory()
@@ -228,8 +222,7 @@ class RayTasks:
 
     Ray does not retry a task whose worker or node is lost: ``supervise`` replaces it.
 
-    Raises:
-        InputError: Ray is not installed, or the cluster cannot be joined.
+    Raises InputError: Ray is not installed, or the cluster cannot be joined.
     """
 
     def __init__(self, executor: Executor, runs: int, *, console: Console) -> None:
@@ -274,13 +267,7 @@ class RayTasks:
 
 
 def _connect(ray: Any, address: str, console: Console) -> None:
-    """Connect to a Ray cluster, or start one.
-
-    Ray is initialised in this thread: its processes and its client end with the thread that started them.
-
-    Raises:
-        InputError: there is no cluster at the address, or none that answers within ``START_SECONDS``.
-    """
+    """Connect to a Ray cluster, or start one, in this thread: its processes end with the thread that started them."""
     cluster = "a Ray cluster on this machine" if address == "local" else f"the Ray cluster at {address}"
     console.print(f"Waiting for {cluster}, for {START_SECONDS:g} s at most ...")
     try:
@@ -308,10 +295,8 @@ def execute(
 ) -> None:
     """Bring the runs of one folder to their results, and first their pretrainings, with their experiment's executor.
 
-    The reason of a failed run is recorded in its folder. The other runs are executed all the same.
-
-    Arguments:
-        is_over: whether to end now. Workers save the state of their runs; without workers the current run is completed.
+    The reason of a failed run is recorded in its folder. The other runs are executed all the same. When ``is_over``,
+    workers save the state of their runs; without workers the current run is completed.
 
     Raises:
         InputError, OSError: wrong input or a full disk.
@@ -373,9 +358,7 @@ def supervise(
 
     A lost worker is replaced, and its run is resumed from its last checkpoint. Runs of other commands are left to them.
 
-    Raises:
-        InputError: wrong input, or workers that die before any of them finishes a run.
-        Interrupted: the user asked to stop. The state of all runs is saved.
+    Raises InputError: wrong input, or workers that die before any of them finishes a run.
     """
     losses, waiting, count = 0, request.runs, len(request.runs)
     try:

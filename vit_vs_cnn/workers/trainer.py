@@ -18,13 +18,9 @@ from vit_vs_cnn.runs.run import Run
 
 
 def trainer_arguments(experiment: Experiment, **instead: Any) -> dict[str, Any]:
-    """The arguments of the ``trainer`` block of the config, with objects for the classes that it names.
+    """The arguments of the ``trainer`` block, or ``instead`` of them, with objects for the classes that it names.
 
-    Arguments:
-        instead: values in place of values of the block.
-
-    Raises:
-        InputError: an argument that the Trainer does not have, a value that it refuses, or an untrusted experiment.
+    Raises InputError: an argument that the Trainer does not have, a value that it refuses, or an untrusted experiment.
     """
     if not experiment.trusted:
         raise InputError("trainer: classes that a file names are imported only with --trust")
@@ -74,8 +70,7 @@ def make_trainer(arguments: dict[str, Any]) -> lightning.Trainer:
 def world_size(experiment: Experiment) -> int:
     """Number of processes that share a run of the experiment.
 
-    Raises:
-        InputError: Lightning refuses the devices or another argument, or the batch cannot be divided evenly.
+    Raises InputError: Lightning refuses the devices or another argument, or the batch cannot be divided evenly.
     """
     if experiment.trainer.get("accelerator") == "gpu" and not torch.accelerator.is_available():
         raise InputError(

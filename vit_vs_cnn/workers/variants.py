@@ -18,10 +18,7 @@ def fit_variants(prepared: PreparedRun, data: ExperimentData, console: Console) 
 
     A resumed run continues with the variant that was interrupted. Variants that diverged are left out.
 
-    Raises:
-        InputError: there are no validation images, or as ``fit`` and ``fit_head``.
-        TrainingDiverged: all variants diverged.
-        Interrupted: the user asked to stop. The state is saved.
+    Raises TrainingDiverged: all variants diverged.
     """
     run, validation = prepared.run, prepared.images.validation
     if not len(validation):
