@@ -703,7 +703,7 @@ def _most_accurate(place: Place, quiet: bool) -> str | None:
     if others := ", ".join(name for name in means if name != best):
         open_console(quiet=quiet).print(
             f"Model: {best}, the most accurate one of {folder} with {results[0].train_size:,} training images "
-            f"({100 * means[best]:.1f} %); --model names another ({others})",
+            f"({100 * means[best]:.1f} %); --model names another ({others})"
         )
     return best
 

@@ -346,10 +346,7 @@ def test_in_few_minutes_the_probes_alone_are_planned_until_more_minutes_are_give
     assert [*first.models] == ["vit_pretrained", "cnn_pretrained"]
     assert first.protocol.pairs == [["vit_pretrained", "cnn_pretrained"]]
     assert len(first.protocol.seeds) >= 3
-    assert re.search(
-        r"Left out: models from scratch. To include this: --minutes \d+",
-        text,
-    )
+    assert re.search(r"Left out: models from scratch. To include this: --minutes \d+", text)
     _write(first)
     again, text = _plan_output(monkeypatch, experiment_from_dict(_with_probes(tmp_path)), pool, step=1.3)
     assert (again, "Continuing with the earlier plan" in text) == (first, True)

@@ -3,12 +3,7 @@
 import numpy as np
 import pytest
 
-from vit_vs_cnn.statistics.variance import (
-    POOLED_FREEDOM_SHARE,
-    binomial_variance,
-    image_variance,
-    pool_seed_variance,
-)
+from vit_vs_cnn.statistics.variance import POOLED_FREEDOM_SHARE, binomial_variance, image_variance, pool_seed_variance
 
 
 def test_image_variance_is_the_mean_covariance_of_different_seeds():

@@ -164,7 +164,7 @@ def train_on_all_images(folder: Path, model: str, reason: str, *, trusted: bool,
     raise_failures(runs)
     console.print(
         f"Network to use: {model} ({reason}) in {final.folder}, trained on all {size}. Its accuracy is not measured; "
-        f"those below are of networks trained on fewer images. To use it: vit-vs-cnn predict {folder} IMAGES",
+        f"those below are of networks trained on fewer images. To use it: vit-vs-cnn predict {folder} IMAGES"
     )
 
 

@@ -153,7 +153,7 @@ def choose_micro_batches(experiment: Experiment, pool: ExperimentData, console: 
             models[name] = replace(model, micro_batch=micro_batch)
             console.print(
                 f"{name}: batches of {batch_size} images are split into parts of {micro_batch} images, as "
-                f"{max(room, 0) / 1e9:.1f} GB of memory are free for each run",
+                f"{max(room, 0) / 1e9:.1f} GB of memory are free for each run"
             )
     return replace(experiment, models=models)
 

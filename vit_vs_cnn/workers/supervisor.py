@@ -21,13 +21,7 @@ from vit_vs_cnn.config.experiment import Executor, Experiment
 from vit_vs_cnn.console import format_count, one_line_warnings, open_console
 from vit_vs_cnn.errors import InputError, Interrupted, ProcessLost, import_optional, one_line
 from vit_vs_cnn.images.experiment_data import ExperimentData
-from vit_vs_cnn.process import (
-    TimeLimitReached,
-    keep_freed_memory,
-    limit_threads,
-    on_termination,
-    time_limit,
-)
+from vit_vs_cnn.process import TimeLimitReached, keep_freed_memory, limit_threads, on_termination, time_limit
 from vit_vs_cnn.runs.experiment_folder import is_locked, read_failure, write_experiment
 from vit_vs_cnn.runs.result import RunState
 from vit_vs_cnn.runs.run import Run
@@ -349,10 +343,7 @@ def is_multiprocessing_faster(runs: list[Run], data: ExperimentData) -> bool:
 
 
 def supervise(
-    request: WorkRequest,
-    pool: LocalProcesses | RayTasks,
-    view: LiveStatus,
-    is_over: Callable[[], bool] = lambda: False,
+    request: WorkRequest, pool: LocalProcesses | RayTasks, view: LiveStatus, is_over: Callable[[], bool] = lambda: False
 ) -> None:
     """Keep workers working until every run has a result or a failure, or until the time is over.
 
