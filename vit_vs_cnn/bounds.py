@@ -52,20 +52,14 @@ RECIPE = {"label_smoothing": Bounds(at_least=0, below=1), "ema_half_life": SHARE
 def check_numbers(
     values: Mapping[str, Any], message: str = "{name} {value!r} must be {bounds}", /, **bounds: Bounds
 ) -> None:
-    """Check numbers: ``check_numbers(vars(self), splits=Bounds(at_least=1, at_most=9))``.
-
-    Raises InputError: a number outside of its bounds, or not finite.
-    """
+    """Raise InputError for a number outside of its bounds: ``check_numbers(vars(self), splits=Bounds(at_least=1))``."""
     for name, limits in bounds.items():
         if (value := values[name]) is not None and not limits.hold(value):
             raise InputError(message.format(name=name, value=value, bounds=limits))
 
 
 def as_rows_and_cols(name: str, size: Size2d, *, minimum: int = 1) -> tuple[int, int]:
-    """Size as (rows, cols), from one number for both or from two numbers.
-
-    Raises InputError: there are not one or two numbers, or one is below ``minimum``.
-    """
+    """Size as (rows, cols), from one number for both or from two. Raises InputError: a side below ``minimum``."""
     pair = tuple(size) if isinstance(size, Iterable) else (size, size)
     if len(pair) != 2 or any(isinstance(side, str | float) or side < minimum for side in pair):
         raise InputError(f"{name} must be a whole number or (rows, cols), at least {minimum}, but is {size!r}")

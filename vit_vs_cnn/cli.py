@@ -82,11 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def read_words(words: list[str]) -> tuple[Callable[[], Any], Callable[[Any], None]]:
-    """Parse the words of a command line. Raises InputError: an unknown command or option, a wrong value or path.
-
-    Returns:
-        a function without arguments that executes the command, and a function that prints its result.
-    """
+    """Parse a command line: a function that executes the command, and one that prints its result."""
     name, *rest = words or ["--help"]
     if name == "--version":
         return describe_versions, print

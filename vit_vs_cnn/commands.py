@@ -42,13 +42,7 @@ class _Parser(argparse.ArgumentParser):
 
 @dataclass(frozen=True, eq=False)
 class Command:
-    """A command: a function of the API, and the parts of its help that the function does not have.
-
-    Arguments:
-        name: on the command line; the name of the function has underscores instead of dashes.
-        examples: command lines of the help.
-        shown_settings: settings of the config that the help lists.
-    """
+    """A command: a function of the API, with example lines for its help and the settings that the help lists."""
 
     name: str
     examples: tuple[str, ...]

@@ -49,10 +49,7 @@ _Strict.add_implicit_resolver("tag:yaml.org,2002:float", _POWER_OF_TEN, list("-+
 
 
 def read_yaml(text: str, *, location: str, kind: str = "YAML") -> Any:
-    """Read plain values from a YAML text, of which ``kind`` is the name in messages, which begin with ``location``.
-
-    Raises InputError: invalid YAML, or values that a config cannot have (``check_plain``).
-    """
+    """Plain values of a YAML text, called ``kind`` in the message of an InputError, which begins with ``location``."""
     try:
         values = yaml.load(text, _Strict)
     except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
@@ -74,10 +71,9 @@ def to_plain(value: Any) -> Any:
 
 
 def check_plain(values: Any, *, location: str) -> None:
-    """Check that values are plain and bounded: texts, numbers, true, false, null, lists, mappings.
+    """Raise InputError unless values are plain and bounded: texts, numbers, true, false, null, lists, mappings.
 
-    Raises InputError: another type, a number that is not finite or too large, an unprintable text, too many levels or
-    values. The message begins with ``location``.
+    Refused are numbers that are not finite or too large, unprintable texts, and too many levels or values.
     """
     for count, (path, value) in enumerate(_walk(values, ())):
         if count > MAX_VALUES:

@@ -177,7 +177,7 @@ def shorten(value: Any, at_most: int = 150) -> str:
 
 
 def check(target: Callable[..., Any], values: Any, *, location: str, skip: Collection[str] = ()) -> dict[str, Any]:
-    """Arguments of a class or a function from plain values, with their types. Those to ``skip`` are not allowed.
+    """Typed arguments of a class or a function from plain values. Those to ``skip`` are not allowed.
 
     Raises InputError: an unknown or missing argument, or a wrong value. The message begins with ``location``.
     """

@@ -234,9 +234,7 @@ def read_config(path: Path, *, above: tuple[Path, ...] = ()) -> dict[str, Any]:
     """Plain values of a YAML file, merged over those of its ``base``: another config, or a list of configs.
 
     A base is a path from the folder of the file, or the name of a config of the package. ``above`` are the files that
-    have this one as their base.
-
-    Raises InputError: a missing file, not a mapping in YAML, a repeated name, or a file that is its own base.
+    have this one as their base. Raises InputError: an unusable file, or one that is its own base.
     """
     try:
         text = path.read_text(encoding="utf-8")

@@ -21,9 +21,7 @@ def read_model(values: Any, protocol: Protocol, *, shares_augmentation: bool, lo
     """Read and check a model, the settings of single sizes and budgets included.
 
     Settings that it leaves out are filled in from the recommended recipe. An augmentation for all models
-    (``shares_augmentation``) replaces that of recommended recipes.
-
-    Raises InputError: a value that is not allowed, with its place (after ``location``) and the rule.
+    (``shares_augmentation``) replaces that of recommended recipes. Messages of an InputError begin with ``location``.
     """
     if not isinstance(values, Mapping):
         return build(ModelConfig, values, location=location)
@@ -47,10 +45,7 @@ def read_model(values: Any, protocol: Protocol, *, shares_augmentation: bool, lo
 
 
 def apply_overrides(model: ModelConfig, over: Any, *, location: str) -> ModelConfig:
-    """Model updated by other values, level by level.
-
-    Raises InputError: a value that is not allowed, or a setting that cannot differ between sizes or budgets.
-    """
+    """Model updated by other values, level by level. Raises InputError: a value or setting that is not allowed."""
     if not isinstance(over, Mapping):
         raise InputError(f"{location}: expected settings of the model as `name: value`, got {over!r}")
     if wrong := [key for key in over if key in SHARED_SETTINGS]:

@@ -41,9 +41,8 @@ def class_parser() -> Iterator["ArgumentParser"]:
 def read_value(hint: Any, value: Any, location: str, *, make_objects: bool = False) -> Any:
     """A value with the type of a hint, which may be a class that is given as {class_path, init_args}.
 
-    With ``make_objects``, objects of such classes are made. Otherwise their arguments are checked.
-
-    Raises InputError: another type, or an unknown class or argument; the message begins with ``location``.
+    With ``make_objects``, objects of such classes are made. Otherwise their arguments are checked. The message of an
+    InputError begins with ``location``.
     """
     if is_plain(hint):
         return convert(hint, value, location)

@@ -86,10 +86,7 @@ def _at(values: Mapping[str, Any], point: float) -> int | float:
 
 
 def check_space(space: Mapping[str, Any], models: Iterable[ModelConfig]) -> None:
-    """Check that models accept every listed value and both ends of every range.
-
-    Raises InputError: an entry that is neither a list of values nor a range, or a value that a model refuses.
-    """
+    """Raise InputError unless models accept every listed value and both ends of every range."""
     for name, values in space.items():
         location = f"tuning.space.{name}"
         if not _is_range(values) and not (isinstance(values, list) and values):
@@ -104,10 +101,7 @@ def check_space(space: Mapping[str, Any], models: Iterable[ModelConfig]) -> None
 
 
 def _ends(values: Any, location: str) -> list[Any]:
-    """Listed values, and ends of ranges. Raises InputError: a range that is not one of numbers.
-
-    A block of settings has its ranges at their low ends, then at their high ends.
-    """
+    """Listed values, and ends of ranges. A block has all of its ranges at their low ends, then at their high ends."""
     if isinstance(values, list):
         return [end for value in values for end in (_ends(value, location) if isinstance(value, Mapping) else [value])]
     if not _is_range(values):

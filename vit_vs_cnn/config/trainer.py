@@ -61,10 +61,7 @@ _OF_CLASSES = ("callbacks", "plugins", "strategy")
 
 
 def read_trainer(values: Any, passive_callbacks: Any = None, *, trusted: bool) -> dict[str, Any]:
-    """The checked block, with full names of all classes.
-
-    Raises InputError: an unknown argument, one that other settings decide, or a value of the wrong type.
-    """
+    """The checked block, with full names of all classes. Raises InputError: a name or value that is not allowed."""
     if not isinstance(values, Mapping):
         raise InputError(f"trainer: expected a mapping, got {values!r}")
     for name, reason in REFUSED_ARGUMENTS.items():

@@ -114,8 +114,6 @@ def make_loss(
     """The user-defined loss of a model, tried on made-up logits of two images; None if there is none.
 
     With ``mixed``, labels are class probabilities ``(batch, classes)`` instead of class indices.
-
-    Raises InputError: as ``make_object``; or the loss is not a single number with a gradient.
     """
     if spec is None:
         return None

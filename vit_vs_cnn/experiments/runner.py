@@ -61,10 +61,7 @@ def run_experiment(
             largest size. Models are then executed in stages (``_stages``); without it, all together.
         report_stage: called after a stage with new results, with a sentence on the next one.
 
-    Raises:
-        InputError: wrong input, or finished runs have other settings.
-        RunsFailed: some runs failed, while the others were executed. The same command tries those again.
-        Interrupted: the user asked to stop. The same command resumes.
+    Raises InputError, RunsFailed and Interrupted, as ``train``. The same command resumes.
     """
     quiet_lightning()
     experiment = choose_precision(experiment)
@@ -119,10 +116,7 @@ def run_experiment(
 
 
 def _with_half_micro_batches(experiment: Experiment, runs: list[Run], console: Console) -> Experiment | None:
-    """The experiment with half the images at a time for models that ran out of memory, if none of their runs finished.
-
-    None if there is no such model, or if parts of a batch are set by ``trainer.accumulate_grad_batches``.
-    """
+    """The experiment with half the images at a time for models that ran out of memory in all of their runs, or None."""
     models = dict(experiment.models)
     for name, own in group_by(runs, lambda run: run.model).items():
         failures = [failure for run in own if (failure := read_failure(run.folder)) is not None]

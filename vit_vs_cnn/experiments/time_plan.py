@@ -180,10 +180,7 @@ def candidate_grids(costs: GridTimeModel, fixed: Collection[str] = ()) -> list[G
     """The grids that an experiment may have, with their times, the best first.
 
     No grid has fewer sizes, fewer seeds or shorter runs than the next one. Grids with five seeds have five sizes and at
-    least the config's steps, as far as the images and the user's settings allow.
-
-    Arguments:
-        fixed: settings that the user gave by name; of these, sizes, seeds and budget are kept.
+    least the config's steps, as far as the images and the settings that the user fixed allow.
     """
     protocol, pool, free = costs.experiment.protocol, costs.pool, free_settings(fixed)
     base = budget_steps(protocol.budget) or (STEPS,)
@@ -262,14 +259,8 @@ def plan_for_time(
 ) -> Experiment:
     """The experiment with the grid that fits into its ``minutes``; unchanged without ``minutes``.
 
-    If the experiment was started before, the same minutes resume its grid, and more minutes plan a larger one.
-
-    Arguments:
-        fixed: settings that the user gave by name; of these, sizes, seeds and budget are kept.
-
-    Raises:
-        InputError: not even the smallest grid fits, the folder is of other images, there are several processes, or a
-            recipe is for a size or a budget that may not be chosen.
+    If the experiment was started before, the same minutes resume its grid, and more minutes plan a larger one. Settings
+    that the user gave by name (``fixed``) are kept: sizes, seeds and budget.
     """
     minutes = experiment.minutes
     if minutes is None:

@@ -43,10 +43,9 @@ _STEP_FACTOR = 1.25
 
 
 def runs_at_a_time(experiment: Experiment, runs: int) -> float:
-    """Number of runs that the executor of an experiment finishes in the time that one of them takes alone.
+    """Number of runs that the executor finishes in the time that one of them takes alone; 1 for a Ray cluster.
 
-    Processes that share a GPU, or have more threads than there are cores, save no time. The size of a Ray cluster is
-    not known here: 1.
+    Processes that share a GPU, or have more threads than there are cores, save no time.
     """
     if experiment.executor.name not in ("auto", "processes"):
         return 1.0
@@ -159,10 +158,7 @@ def choose_micro_batches(experiment: Experiment, pool: ExperimentData, console: 
 
 
 def _fitting_batch(prepared: PreparedRun, batch_size: int, room: float) -> int:
-    """The largest divisor of the batch size whose training step needs at most ``room`` bytes; at least 1.
-
-    It is the batch size for a network of the user that trains on real devices only.
-    """
+    """The largest divisor of the batch size whose training step needs at most ``room`` bytes; at least 1."""
     try:
         image = _STEP_FACTOR * activation_bytes(prepared.network, prepared.images.training.image_shape)
     except Exception:  # raised by user code

@@ -45,11 +45,6 @@ def tune(experiment: Experiment, *, console: Console) -> Experiment:
     Each model has equally many trials, with the largest training size and the longest budget. Trial 0 is its own
     recipe; the others are sampled from ``tuning.space``. Trials are scored on validation images. The folder of the
     experiment gets ``tuning/`` with the runs, ``tuning.csv`` with the trials, and ``tuned.yaml`` with the best recipes.
-
-    Raises:
-        InputError: a setting cannot be used, no model has a recipe, or no trial of a model succeeded.
-        RunsFailed: a trial failed for another reason than divergence.
-        Interrupted: the user stopped the search.
     """
     if is_launched_from_outside():
         raise InputError("tuning: recipes are searched for by one process; run tune without torchrun or srun")

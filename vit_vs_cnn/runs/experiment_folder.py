@@ -214,10 +214,7 @@ def read_failure(folder: Path) -> Failure | None:
 
 
 def has_failed_since(run: Run, command_started: datetime) -> bool:
-    """True if a run has failed since a command started. A command repeats runs that failed before.
-
-    The clocks of machines may differ and may be set back, so failures of the command itself are known by its start.
-    """
+    """True if a run has failed since a command started, which repeats earlier failures. Clocks may be set back."""
     failure = read_failure(run.folder)
     if failure is None or failure.command_started == command_started.isoformat():
         return failure is not None

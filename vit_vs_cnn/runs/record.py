@@ -53,10 +53,7 @@ def table_text(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def read_table(path: Path) -> list[dict[str, Any]]:
-    """Read what ``table_text`` wrote. An empty field is None.
-
-    Raises InputError: the table is missing, or a line has more cells than there are columns.
-    """
+    """Read what ``table_text`` wrote. An empty field is None. Raises InputError: no table, or a surplus cell."""
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             lines = list(csv.DictReader(file))
@@ -236,10 +233,7 @@ class Answers:
 
 
 def load_predictions(folder: Path, results: Sequence[RunResult]) -> Answers:
-    """Read the predictions of finished runs.
-
-    Raises InputError: a file that cannot be read, or runs with different numbers of classes.
-    """
+    """Read the predictions of finished runs. Raises InputError: unreadable, or with different numbers of classes."""
     reference: dict[int | None, tuple[np.ndarray, np.ndarray]] = {}
     correct, balanced, counts, named, num_classes, same = {}, {}, [], {}, None, True
     for result in results:

@@ -300,8 +300,7 @@ class RunResult:
     def test_set(self) -> str | None:
         """Name of the test images, ``unknown`` if not recorded; None if validation images were scored.
 
-        It is the part of the fingerprint after the last dash, with the number of the fold where there is one. It names
-        a file: only letters and digits are accepted.
+        It is the end of the fingerprint, with the number of the fold. It names a file: letters and digits only.
         """
         if self.scores.scored_on is ScoredOn.VALIDATION:
             return None
@@ -468,10 +467,7 @@ def group_results(results: Iterable[RunResult]) -> dict[tuple[str, int], list[Ru
 
 
 def group_by_budget(results: Iterable[RunResult]) -> dict[str, list[RunResult]]:
-    """Group results by the name of their training budget, the longest budget last.
-
-    If there is only one budget, its name is the empty string.
-    """
+    """Group results by the name of their training budget, the longest last; by an empty name if there is only one."""
     results = [*results]
     is_single = len({result.budget for result in results}) == 1
 

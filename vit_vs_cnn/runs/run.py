@@ -308,10 +308,7 @@ def read_run(folder: Path, *, trusted: bool = False) -> Run:
 
 
 def split_folder_name(name: str) -> tuple[str, int, int]:
-    """Model, training size and seed of a run, from the name of its folder, which is there before any file in it.
-
-    Size, seed and hash are the last three parts. A model may be named like them: ``vit-n500-s1``.
-    """
+    """Model, training size and seed of a run, from the name of its folder. A model may be named ``vit-n500-s1``."""
     match = re.fullmatch(r"(.+)-n(\d+)-s(-?\d+)-[0-9a-f]+", name)
     if match is None:
         raise InputError(f"{name}: this is not the name of a run's folder, which is MODEL-nSIZE-sSEED-HASH")

@@ -200,9 +200,7 @@ class FrozenLayers(Callback):
 
     Arguments:
         network: its parameters are frozen at construction, before an optimizer is made.
-        last: number of layers before the head that train; None for all.
-
-    Raises InputError: the network has fewer layers, or only one.
+        last: number of layers before the head that train; None for all. Raises InputError: the network has fewer.
     """
 
     def __init__(self, network: nn.Module, *, last: int | None) -> None:

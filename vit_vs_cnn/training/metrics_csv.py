@@ -26,8 +26,7 @@ def validation_curve(path: Path) -> dict[int, float]:
 class MetricsCsv(Logger):
     """Logger with one row for each metric: ``step, metric, value``.
 
-    Rows are appended. When a run resumes from a step, ``resume`` first removes later rows, so that the file is that of
-    an uninterrupted run. (Lightning's CSV logger starts an empty file instead.)
+    The file of a resumed run is that of an uninterrupted one. (Lightning's CSV logger starts an empty file instead.)
     """
 
     def __init__(self, path: Path) -> None:

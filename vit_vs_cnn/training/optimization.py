@@ -62,8 +62,7 @@ class Optimizer:
 
         With ``layer_decay`` there are two groups for each layer, as timm groups them.
 
-        Raises InputError: timm does not know the name or an option, the optimizer needs second derivatives, a class is
-        custom without ``trust``, or ``layer_decay`` is set for a network of one layer.
+        Raises InputError: unusable settings, or a custom class without ``trust``.
         """
         from timm.optim._optim_factory import OptimInfo, OptimizerRegistry, default_registry, list_optimizers
 
@@ -161,10 +160,7 @@ def parse_optimizer(value: Any) -> Optimizer:
 
 
 def import_class(path: str, *, location: str, trust: bool) -> Any:
-    """Import a class or function by its dotted path, which runs code unless it is an object given in this process.
-
-    Raises InputError: without ``trust``, or if the class or function is missing.
-    """
+    """Import a class or function by its dotted path. Raises InputError: it is missing, or without ``trust``."""
     try:
         if (given := find_factory(path)) is not None:
             return given

@@ -23,10 +23,8 @@ MAX_SECONDS_BETWEEN_LINES = 10.0
 class RunProgress(Callback):
     """Progress of a run: steps, loss, validation accuracy, images per second and remaining time.
 
-    Arguments:
-        path: file for ``status``, with the step, the number of steps, and steps per second. It is written every few
-            seconds and at the end.
-        console: console that shows the progress; None for the file alone.
+    Every few seconds and at the end, the file ``path`` gets the step, the number of steps, and steps per second.
+    Without a ``console`` nothing is shown.
     """
 
     def __init__(self, title: str, *, batch_size: int, path: Path, console: Console | None) -> None:

@@ -38,10 +38,7 @@ def find_factory(path: str) -> Callable[..., Any] | None:
 
 
 def replace_objects(values: Any, place: tuple[str, ...] = ()) -> Any:
-    """Settings with ``{class_path, init_args}`` in place of objects. ``place`` are the keys that lead to the values.
-
-    Raises InputError: an optimizer that is no class, or unreadable code of an object without ``identity_name``.
-    """
+    """Settings with ``{class_path, init_args}`` in place of objects. ``place`` are the keys that lead to the values."""
     if isinstance(values, Mapping):
         return {name: replace_objects(inner, (*place, *str(name).split("."))) for name, inner in values.items()}
     if isinstance(values, list | tuple):

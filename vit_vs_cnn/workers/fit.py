@@ -52,13 +52,7 @@ REQUIRED_RESUME_KEYS = ("global_step", "optimizer_states", "lr_schedulers", "loo
 
 @dataclass(frozen=True, eq=False)
 class FittedNetwork:
-    """A trained network, ready to be scored.
-
-    Arguments:
-        predict: function from images to predictions.
-        penalty: L2 penalty of a linear probe.
-        variant: number of the variant that was chosen; None without variants.
-    """
+    """A trained network, ready to be scored, with the penalty of a probe and the number of the chosen variant."""
 
     network: nn.Module
     predict: Callable[[LabelledImages], Predictions]
@@ -70,7 +64,7 @@ class FittedNetwork:
 def read_resume_point(run: Run) -> ResumePoint:
     """Step, checkpoint and last metrics where the training of a run continues; step 0 without a checkpoint.
 
-    Raises DamagedFile: it is not a checkpoint, is of another run, or lacks a part that an exact resume needs.
+    Raises DamagedFile: the checkpoint is of another run, or an exact resume from it is impossible.
     """
     if not run.checkpoint.exists():
         return ResumePoint()

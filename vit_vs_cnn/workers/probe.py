@@ -120,11 +120,7 @@ def count_parallel_batches(threads: int) -> int:
 
 
 class _FeatureProgress:
-    """Prints the number of images whose features are computed and the time left, at the start and every few seconds.
-
-    Arguments:
-        path: file in which ``status`` finds the number.
-    """
+    """Prints the number of computed features and the time left, and writes the number for ``status``."""
 
     def __init__(self, label: str, total: int, console: Console, path: Path) -> None:
         self._label, self._total, self._console, self._path = label, total, console, path
@@ -146,12 +142,7 @@ class _FeatureProgress:
 
 @dataclass(frozen=True, eq=False)
 class FeatureCache:
-    """The features of a frozen network, cached in a folder by the hash of each image.
-
-    Arguments:
-        progress: file for the number of images that are done.
-        is_bfloat16: compute them with matrix products and convolutions in bfloat16.
-    """
+    """The features of a frozen network, cached in a folder by the hash of each image."""
 
     folder: Path
     network: nn.Module

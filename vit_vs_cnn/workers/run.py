@@ -56,8 +56,7 @@ _OWN_FIELDS = ("model", "budget", "batch_size", "train_size", "seed", "scored_on
 class WorkRequest:
     """The runs that one command requests, for any number of workers, and how often it restarts those that die.
 
-    Each attempt is recorded in the folder of the run while the run is locked. A record that exists when an attempt
-    begins was left by a process that died.
+    Each attempt is recorded in the folder of the locked run. An earlier record was left by a process that died.
     """
 
     runs: list[Run]
@@ -100,15 +99,12 @@ def describe_command(run: Run) -> str:
 def run_one(run: Run, data: ExperimentData, *, console: Console, request: WorkRequest) -> RunState:
     """Complete one run: start it, or resume it if it was interrupted. A finished run is not repeated.
 
-    A failure of this run alone is recorded and returned. All other errors are raised.
+    A failure of this run alone is recorded and returned. Errors that other runs would meet too (wrong input, a full
+    disk) and an interruption are raised.
 
     Returns:
         running: another process works on it, or this one only helps; waiting: a run that it starts from or is taught by
         has no result; otherwise finished or failed.
-
-    Raises:
-        InputError, OSError: wrong input or a full disk, which other runs would meet too.
-        Interrupted: the user asked to stop. The state is saved.
     """
     quiet_lightning()
     run.checkpoint.parent.mkdir(parents=True, exist_ok=True)
@@ -178,10 +174,7 @@ def _state_without_work(run: Run, command_started: datetime) -> RunState | None:
 
 
 def run_in_own_process(run: Run) -> RunState:
-    """Execute a run that several devices share, as a program that Lightning starts again on the other devices.
-
-    The program prints its error, and saves the state of an interrupted run.
-    """
+    """Execute a run that several devices share, as a program that Lightning starts again on the other devices."""
     if run.is_finished:
         return RunState.FINISHED
     if is_locked(run.folder):

@@ -121,11 +121,7 @@ START_SECONDS = 120.0
 
 
 class LocalProcesses:
-    """Workers that are processes on this machine. If each run uses one of several GPUs, each process gets its own.
-
-    Attributes:
-        size: largest number of workers at a time.
-    """
+    """Workers that are processes on this machine. If runs use one of several GPUs, each process gets its own."""
 
     def __init__(self, experiment: Experiment, runs: int) -> None:
         self.size = max(1, min(count_workers(experiment), runs))
@@ -215,8 +211,6 @@ class RayTasks:
     """Workers that are tasks of Ray, on one machine or several, which all see the folder of the experiment.
 
     Ray does not retry a task whose worker or node is lost: ``supervise`` replaces it.
-
-    Raises InputError: Ray is not installed, or the cluster cannot be joined.
     """
 
     def __init__(self, executor: Executor, runs: int, *, console: Console) -> None:
@@ -291,10 +285,6 @@ def execute(
 
     The reason of a failed run is recorded in its folder. The other runs are executed all the same. When ``is_over``,
     workers save the state of their runs; without workers the current run is completed.
-
-    Raises:
-        InputError, OSError: wrong input or a full disk.
-        Interrupted: the user asked to stop. The same command resumes.
     """
     experiment = runs[0].experiment
     executor = experiment.executor
@@ -348,7 +338,6 @@ def supervise(
     """Keep workers working until every run has a result or a failure, or until the time is over.
 
     A lost worker is replaced, and its run is resumed from its last checkpoint. Runs of other commands are left to them.
-
     Raises InputError: wrong input, or workers that die before any of them finishes a run.
     """
     losses, waiting, count = 0, request.runs, len(request.runs)

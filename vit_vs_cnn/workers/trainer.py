@@ -18,10 +18,7 @@ from vit_vs_cnn.runs.run import Run
 
 
 def trainer_arguments(experiment: Experiment, **instead: Any) -> dict[str, Any]:
-    """The arguments of the ``trainer`` block, or ``instead`` of them, with objects for the classes that it names.
-
-    Raises InputError: an argument that the Trainer does not have, a value that it refuses, or an untrusted experiment.
-    """
+    """The arguments of the ``trainer`` block, or ``instead`` of them, with objects for the classes that it names."""
     if not experiment.trusted:
         raise InputError("trainer: classes that a file names are imported only with --trust")
     values = {**experiment.trainer, **instead}
@@ -36,10 +33,9 @@ def trainer_arguments(experiment: Experiment, **instead: Any) -> dict[str, Any]:
 
 
 def run_arguments(run: Run, steps: int) -> dict[str, Any]:
-    """Arguments for the Trainer of a run: those of the config (``trainer_arguments``), and those that are fixed here.
+    """Arguments for the Trainer of a run, which passes once over a stream of batches and ends after ``steps`` steps.
 
-    A run passes once over a stream of batches and ends after ``steps`` optimizer steps. By default, the model is
-    validated five times during the run (``execution.validation_interval``).
+    By default, the model is validated five times during the run.
     """
     experiment = run.experiment
     arguments = trainer_arguments(experiment, logger=None)
@@ -68,10 +64,7 @@ def make_trainer(arguments: dict[str, Any]) -> lightning.Trainer:
 
 
 def world_size(experiment: Experiment) -> int:
-    """Number of processes that share a run of the experiment.
-
-    Raises InputError: Lightning refuses the devices or another argument, or the batch cannot be divided evenly.
-    """
+    """Number of processes that share a run. Raises InputError: unusable devices, or a batch that cannot be divided."""
     if experiment.trainer.get("accelerator") == "gpu" and not torch.accelerator.is_available():
         raise InputError(
             "trainer.accelerator gpu: there is no GPU that PyTorch can use on this machine; use auto or cpu"
