@@ -9,7 +9,7 @@ import pytest
 from vit_vs_cnn.errors import OPTIONAL_LIBRARIES, InputError, import_optional
 
 PROJECT = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
-EXTRAS = {"onnxruntime": "export", "onnxscript": "export", "ray": "ray"}
+EXTRAS = {"onnxruntime": "export", "onnxscript": "export", "ray": "ray", "shtab": "completion"}
 
 
 @pytest.mark.parametrize("module", OPTIONAL_LIBRARIES)

@@ -93,7 +93,6 @@ def train(
         ['resnet', 'vit']
     """
     started = time.monotonic()
-    overrides = _check_overrides(overrides)
     experiment = _keep_in_this_process(_with_images(load_experiment(config, overrides, models), data))
     _check_early(experiment)
     console = open_console(quiet=quiet)
@@ -115,7 +114,7 @@ def train(
     if experiment.minutes is not None and experiment.data.kind in ("folder", "table", "own", "given"):
         _audit_first(experiment, quiet)
     pool = ExperimentData.from_experiment(experiment)
-    experiment = plan_for_time(experiment, fixed=_override_names(overrides), console=console, pool=pool)
+    experiment = plan_for_time(experiment, fixed=_override_names(overrides or {}), console=console, pool=pool)
     try:
         results = run_experiment(
             experiment,
@@ -178,12 +177,11 @@ def tune(
         >>> vc.tune("quickstart", tiny, quiet=True).models["vit"].recipe.source
         <RecipeSource.SEARCHED: 'searched'>
     """
-    overrides = _check_overrides(overrides)
-    if overrides.get("minutes") is not None:
+    experiment = _keep_in_this_process(_with_images(load_experiment(config, overrides), data))
+    if (overrides or {}).get("minutes") is not None:
         raise InputError(
             "minutes: tune takes no time limit; limit it by tuning.trials and protocol.budget, or use train --minutes"
         )
-    experiment = _keep_in_this_process(_with_images(load_experiment(config, overrides), data))
     _check_early(experiment)
     with _progress(quiet):
         from vit_vs_cnn.experiments.tuning import tune as select_recipes
@@ -336,10 +334,9 @@ def _audit_first(experiment: Experiment, quiet: bool) -> None:
     if (experiment.folder / "experiment.yaml").exists() and (folder / "index.html").exists():
         return
     audit = _write_audit(experiment.data, folder, quiet, experiment.trusted)
-    console = open_console(quiet=quiet)
-    for line in (images_line(audit), *audit.lines[:3]):
-        console.print(line)
-    console.print(f"Report on the images: {audit.page}")
+    open_console(quiet=quiet).print(
+        images_line(audit), *audit.lines[:3], f"Report on the images: {audit.page}", sep="\n"
+    )
 
 
 @preserve_process_state()

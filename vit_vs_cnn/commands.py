@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, NoReturn, get_args, get_origin
 
 from vit_vs_cnn import api
-from vit_vs_cnn.config.experiment import dotted_settings, settings_of_a_config
-from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.config.experiment import Experiment, dotted_settings
+from vit_vs_cnn.errors import InputError, import_optional
 from vit_vs_cnn.strict_yaml import read_yaml
 from vit_vs_cnn.typed_values import Setting, convert, item_type, list_settings, union_args
 
@@ -55,7 +55,7 @@ class Command:
     @cached_property
     def config_settings(self) -> dict[str, Setting]:
         """Settings of a config; empty for a command that takes none."""
-        return settings_of_a_config() if "overrides" in list_settings(self.function) else {}
+        return list_settings(Experiment) if "overrides" in list_settings(self.function) else {}
 
     @cached_property
     def positional(self) -> list[inspect.Parameter]:
@@ -229,10 +229,7 @@ def usage() -> str:
 
 def completion_script(shell: str) -> str:
     """Script that completes commands, their options and settings of a config in a shell."""
-    try:
-        import shtab
-    except ImportError as error:
-        raise InputError("--completion needs shtab, which is not installed: pip install shtab") from error
+    shtab = import_optional("shtab", needed_by="--completion")
     if shell not in shtab.SUPPORTED_SHELLS:
         raise InputError(f"--completion {shell!r}: expected one of {', '.join(shtab.SUPPORTED_SHELLS)}")
     parser = argparse.ArgumentParser(prog="vit-vs-cnn")

@@ -68,6 +68,7 @@ OPTIONAL_LIBRARIES = {
     "onnxruntime": ("onnxruntime", "onnx onnxscript onnxruntime"),
     "onnxscript": ("onnxscript", "onnx onnxscript onnxruntime"),
     "ray": ("Ray", '"ray[default]"'),
+    "shtab": ("shtab", "shtab"),
 }
 
 

@@ -53,15 +53,17 @@ class Setting:
 
 @functools.cache
 def list_settings(target: Callable[..., Any]) -> dict[str, Setting]:
-    """Arguments of a class or a function, by name."""
+    """Arguments of a class or a function, by name, without fields that are not compared."""
     is_block = dataclasses.is_dataclass(target)
     documented = (target.__mro__ if is_block else (target, target.__init__)) if isinstance(target, type) else (target,)
     docs = [docstring_parser.parse(inspect.getdoc(part) or "") for part in reversed(documented)]
     helps = {param.arg_name: param.description or "" for doc in docs for param in doc.params}
-    factories = {field.name: field.default_factory for field in dataclasses.fields(target)} if is_block else {}
+    fields = {field.name: field for field in dataclasses.fields(target)} if is_block else {}
     settings = {}
     for name, parameter in inspect.signature(target).parameters.items():
-        factory = factories.get(name, dataclasses.MISSING)
+        if name in fields and not fields[name].compare:
+            continue
+        factory = fields[name].default_factory if is_block else dataclasses.MISSING
         default = REQUIRED if parameter.default is parameter.empty else parameter.default
         if factory is not dataclasses.MISSING:
             default = factory()

@@ -45,8 +45,6 @@ def test_every_config_of_the_project_is_valid(path):
         ("models.vit.optimizer.lr", "fast", "models.vit.optimizer.lr: expected a number, got fast"),
         ("models.vit.optimizer.lr", -1, "models.vit.optimizer: lr -1.0 must be above 0"),
         ("models.vit.name", None, "models.vit: expected either name or class_path"),
-        ("models.vit.model", {"name": "x"}, "models.vit.model: write name and options of a model directly in"),
-        ("contenders.vit", {}, "contenders: this setting is called models now"),
         ("models", {"a/b": {}}, "models.a/b: expected a model's name of letters, digits, _ and -"),
         ("data.source", "imagenet", "cifar100, folder, table, given or a mapping, got imagenet"),
         ("data.validation_fraction", 1.5, "validation_fraction 1.5 must be"),

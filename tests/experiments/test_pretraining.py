@@ -13,7 +13,7 @@ from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.images.experiment_data import ExperimentData
 from vit_vs_cnn.networks.preparation import grid
 from vit_vs_cnn.networks.trained_network import TrainedNetwork
-from vit_vs_cnn.runs.result import PRETRAINING_FILE, StartKind, read_pretraining, read_result
+from vit_vs_cnn.runs.result import PRETRAINING_FILE, PretrainingResult, StartKind, read_result
 from vit_vs_cnn.runs.status import read_status
 
 PRETRAIN = {"steps": 5, "mask": 0.5, "patch": 8}
@@ -68,7 +68,7 @@ def test_one_pretraining_without_test_and_validation_images_is_the_start_of_all_
 
 def test_the_cost_contains_the_pretraining_and_the_forward_passes_of_the_teacher(finished):
     by_model = {run.model: run for run in _runs(finished) if run.train_size == 80}
-    pretraining = read_pretraining(by_model["own"].start.folder / PRETRAINING_FILE)
+    pretraining = read_result(by_model["own"].start.result_file, PretrainingResult)
     costs = {name: _result(run).cost for name, run in by_model.items()}
     assert (costs["own"].images_processed, pretraining.cost.images_processed) == (4 * 16, 5 * 16)
     own = 3 * 2 * costs["teacher"].macs * 4 * 16

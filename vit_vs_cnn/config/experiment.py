@@ -39,8 +39,7 @@ class Experiment:
         tuning: Search for recipes.
         minutes: Choose sizes, seeds and steps that take about this long; more minutes later plan a larger grid. null
             for sizes, seeds and steps as they are set.
-        trusted: Not a setting: whether classes may be imported, because the user named them and not a file from
-            elsewhere.
+        trusted: Whether classes may be imported, because the user named them and not a file from elsewhere.
     """
 
     name: str
@@ -168,10 +167,10 @@ def experiment_from_dict(values: Mapping[str, Any], *, trusted: bool = True) -> 
     Classes that the values name are not created, and if the user did not write them (``trusted``) not imported.
     """
     check_plain(values, location="")
-    refuse_unknown(values, settings_of_a_config(), location="")
+    refuse_unknown(values, list_settings(Experiment), location="")
     blocks = {name: value for name, value in expand_short_forms(values).items() if value is not None}
     all_models, trainer = blocks.pop("models", None), blocks.pop("trainer", {})
-    settings = check(Experiment, blocks, location="", skip=("models", "trainer", "trusted"))
+    settings = check(Experiment, blocks, location="", skip=("models", "trainer"))
     protocol = settings.pop("protocol")
     data = blocks.get("data")
     shares_augmentation = isinstance(data, Mapping) and data.get("augmentation") is not None
@@ -280,13 +279,8 @@ def find_config(name: str | os.PathLike[str] = "quickstart") -> Path:
     return path
 
 
-def settings_of_a_config() -> dict[str, Setting]:
-    return {name: setting for name, setting in list_settings(Experiment).items() if name != "trusted"}
-
-
 @cache
 def dotted_settings() -> dict[str, Setting]:
     """All settings by dotted name, except settings of Lightning's Trainer. ``NAME`` is the name of a model."""
-    blocks = settings_of_a_config()
-    del blocks["models"], blocks["trainer"]
+    blocks = {name: block for name, block in list_settings(Experiment).items() if name not in ("models", "trainer")}
     return dict([*walk(blocks), *walk(list_settings(ModelConfig), "models.NAME.")])

@@ -27,7 +27,6 @@ def config_schema() -> dict[str, Any]:
     definitions: dict[str, Any] = {}
     schema = _block_schema(Experiment, definitions)
     base = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
-    del schema["properties"]["trusted"]  # no setting of a config
     schema["properties"]["base"] = base | {"description": "Configs that this one changes: a name or path, or a list."}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",

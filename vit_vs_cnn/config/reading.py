@@ -158,8 +158,6 @@ def _key_of(values: Mapping[Any, Any], name: Any) -> Any:
 def expand_short_forms(values: Mapping[str, Any]) -> dict[str, Any]:
     """A config with its short forms written out, such as ``executor: ray`` and ``models: {vit: vit_nano}``."""
     expanded = dict(values)
-    if "contenders" in expanded:
-        raise InputError("contenders: this setting is called models now, and each model has name and options directly")
     if isinstance(expanded.get("executor"), str):
         expanded["executor"] = {"name": expanded["executor"]}
     if isinstance(expanded.get("models"), Mapping):
@@ -184,16 +182,12 @@ def expand_model(value: Any, *, location: str) -> Any:
     if isinstance(name, str) and name.startswith(TIMM_PREFIX) and "=" in name:
         expanded["name"], _, file = name.partition("=")
         expanded["weights"] = {"file": file}
-    if "model" in expanded:
-        raise InputError(f"{location}.model: write name and options of a model directly in {location}")
     if isinstance(expanded.get("optimizer"), str):
         expanded["optimizer"] = {"name": expanded["optimizer"]}
     weights, finetune = expanded.get("weights"), expanded.get("finetune")
     if isinstance(weights, str):
         is_file = Path(weights).suffix in WEIGHT_FILES
         expanded["weights"] = {"hub": True} if weights == "hub" else {"file" if is_file else "run": weights}
-    if isinstance(weights, Mapping) and "cell" in weights:
-        raise InputError(f"{location}.weights.cell: this setting is called weights.run now")
     if isinstance(finetune, str):
         if finetune not in ("full", "head"):
             raise InputError(

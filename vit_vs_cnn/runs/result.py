@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from vit_vs_cnn.statistics.intervals import Estimate
 
 
-#: ``RunResult`` or ``PretrainingResult``.
-Result = TypeVar("Result")
+Result = TypeVar("Result", bound="RunResult | PretrainingResult")
 #: Packages whose versions are recorded.
 PACKAGES = ("torch", "torchvision", "timm", "lightning", "torchmetrics", "numpy", "jsonargparse", "vit-vs-cnn")
 
@@ -436,17 +435,8 @@ def describe_hardware() -> dict[str, Any]:
     return {"cpu": cpu, "threads": threads, "gpus": gpus, "system": platform.system()}
 
 
-def read_result(path: Path) -> RunResult:
-    """Read the ``result.json`` of a run. Raises DamagedFile: the file cannot be read, or is not a result."""
-    return _read(RunResult, path)
-
-
-def read_pretraining(path: Path) -> PretrainingResult:
-    """Read the ``pretraining.json`` of a pretraining. Raises DamagedFile: as ``read_result``."""
-    return _read(PretrainingResult, path)
-
-
-def _read(kind: type[Result], path: Path) -> Result:
+def read_result(path: Path, kind: type[Result] = RunResult) -> Result:
+    """Read the result of a run or of a pretraining. Raises DamagedFile: the file cannot be read, or is not a result."""
     try:
         return build(kind, json.loads(path.read_text(encoding="utf-8")))
     except OSError as error:

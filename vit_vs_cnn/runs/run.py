@@ -1,7 +1,6 @@
 """Runs: one model, training size, budget and seed. The settings that decide the result name the folder."""
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -16,14 +15,7 @@ from vit_vs_cnn.config.schema import Finetuning
 from vit_vs_cnn.data.options import Augmentation, InputResolution
 from vit_vs_cnn.errors import DamagedFile, InputError, one_line
 from vit_vs_cnn.files import remove_partials, write_text
-from vit_vs_cnn.runs.result import (
-    PRETRAINING_FILE,
-    PretrainingResult,
-    RunResult,
-    ScoredOn,
-    read_pretraining,
-    read_result,
-)
+from vit_vs_cnn.runs.result import PRETRAINING_FILE, PretrainingResult, RunResult, ScoredOn, read_result
 from vit_vs_cnn.strict_yaml import check_plain
 from vit_vs_cnn.typed_values import build, check
 
@@ -54,7 +46,7 @@ class Run:
     seed: int
     fingerprint: str
     world_size: int = 1
-    weights: dict[str, Any] = field(default_factory=dict)
+    weights: dict[str, dict[str, Any]] = field(default_factory=dict)
     pretrain_size: int | None = None
     unlabelled: str | None = None
     is_pretraining: bool = False
@@ -62,8 +54,6 @@ class Run:
     def __post_init__(self) -> None:
         if self.model not in self.experiment.models:
             raise InputError(f"{self.model!r} is not a model of {self.experiment.name}")
-        if not all(isinstance(values, Mapping) for values in self.weights.values()):
-            raise InputError("weights must be a mapping from models to plain values")
         if self.train_size < 1 or self.world_size < 1 or len(self.budget.amounts) > 1:
             raise InputError("train_size and world_size must be at least 1, and budget a single one")
 
@@ -237,13 +227,14 @@ class Run:
         return self.folder / ".lock"
 
     @property
+    def result_file(self) -> Path:
+        return self.folder / (PRETRAINING_FILE if self.is_pretraining else "result.json")
+
+    @property
     def is_finished(self) -> bool:
         """True if there is a readable result."""
         try:
-            if self.is_pretraining:
-                read_pretraining(self.folder / PRETRAINING_FILE)
-            else:
-                read_result(self.folder / "result.json")
+            read_result(self.result_file, PretrainingResult if self.is_pretraining else RunResult)
         except DamagedFile:
             return False
         return True
@@ -284,7 +275,7 @@ class Run:
     def write_result(self, result: RunResult | PretrainingResult) -> None:
         """Write ``result.json``, or ``pretraining.json``. From then on the run is finished."""
         self.progress.unlink(missing_ok=True)
-        write_text(self.folder / (PRETRAINING_FILE if self.is_pretraining else "result.json"), result.to_json())
+        write_text(self.result_file, result.to_json())
 
 
 def run_from_dict(values: Any, *, location: str, trusted: bool = False) -> Run:

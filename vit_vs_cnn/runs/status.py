@@ -28,11 +28,10 @@ from vit_vs_cnn.runs.experiment_folder import (
     read_run_names,
 )
 from vit_vs_cnn.runs.record import is_record
-from vit_vs_cnn.runs.result import PRETRAINING_FILE, RunResult, RunState, read_pretraining, read_result
+from vit_vs_cnn.runs.result import PRETRAINING_FILE, PretrainingResult, RunResult, RunState, read_result
 from vit_vs_cnn.runs.run import PRETRAINING_FOLDER, split_folder_name
 
 REFRESH_SECONDS = 2.0
-_UNIT_TEXTS = {"step": "step", "image": "features of image"}
 #: Without a terminal: longest time without a line.
 MAX_SILENT_SECONDS = 10.0
 ENDED_STATES = (RunState.FINISHED, RunState.FAILED)
@@ -69,6 +68,12 @@ class RunStatus:
         """Display name: model, size and seed, with the budget if there are several."""
         budget = f" of {self.budget.text}" if self.has_other_budgets else ""
         return f"{self.model}-n{self.train_size}-s{self.seed}{budget}"
+
+    @property
+    def step_text(self) -> str:
+        """``step 133/150``; for a linear probe whose features are computed, ``features of image 133/150``."""
+        unit = "features of image" if self.unit == "image" else "step"
+        return "" if self.step is None else f"{unit} {self.step}/{self.steps or '?'}"
 
 
 @dataclass(frozen=True, repr=False)
@@ -127,7 +132,7 @@ def _read_run_status(folder: Path, budget: Budget, result: RunResult | None, *, 
         if result is None and (folder / "result.json").exists():
             result = read_result(folder / "result.json")
         elif (folder / PRETRAINING_FILE).exists():
-            pretraining = read_pretraining(folder / PRETRAINING_FILE)
+            pretraining = read_result(folder / PRETRAINING_FILE, PretrainingResult)
     except DamagedFile as error:
         return replace(status, state=RunState.FAILED, reason=f"{FailureKind.DAMAGED_FILE}: {error}")
     if (ended := result or pretraining) is not None:
@@ -196,11 +201,6 @@ def status_lines(status: ExperimentStatus, *, states: tuple[RunState, ...] = STA
     ]
 
 
-def describe_step(run: RunStatus) -> str:
-    """``step 133/150``; for a linear probe whose features are computed, ``features of image 133/150``."""
-    return "" if run.step is None else f"{_UNIT_TEXTS[run.unit]} {run.step}/{run.steps or '?'}"
-
-
 def describe_run(run: RunStatus) -> str:
     """Remark on a run: its accuracy and time, the reason of its failure, or its speed."""
     match run.state:
@@ -264,7 +264,7 @@ class LiveStatus:
             status = self._follow()
             if self._live is None and time.monotonic() - self._printed > MAX_SILENT_SECONDS:
                 running = [run for run in status.runs if run.state is RunState.RUNNING]
-                texts = [f"{run.name} {describe_step(run)}".rstrip() for run in running]
+                texts = [f"{run.name} {run.step_text}".rstrip() for run in running]
                 self.note(f"{', '.join(texts) or 'starting'}  ({status_line(status)})")
 
     def _follow(self) -> ExperimentStatus:

@@ -12,8 +12,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from vit_vs_cnn.files import write_text
 
-#: Text in place of the remaining time after the last step.
-FINISHING = "finishing"
 #: Without a terminal: number of lines of a run, and smallest number of seconds between two lines.
 MAX_PROGRESS_LINES, MIN_SECONDS_BETWEEN_LINES = 5, 2.0
 #: Without a terminal: longest time between two lines of a run, if its steps are shorter.
@@ -68,7 +66,7 @@ class RunProgress(Callback):
         elif self.console is not None and (step == steps or is_due):
             self._line_time = now
             seconds_left = (steps - step) / max(self._rate(trainer), 1e-9)
-            remaining = FINISHING if step == steps else f"{max(seconds_left, 1):.0f} s left"
+            remaining = "finishing" if step == steps else f"{max(seconds_left, 1):.0f} s left"
             self.console.print(f"{self.title}  step {step}/{steps}  {self._note(trainer)}  {remaining}")
 
     def on_train_end(self, trainer: lightning.Trainer, *_: Any, **__: Any) -> None:
