@@ -215,3 +215,14 @@ def trained_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
     protocol = {"train_sizes": [120], "seeds": [3, 4], "budget": {"steps": 2}, "batch_size": 14}
     run_quietly(tiny_experiment(root, protocol=protocol))
     return root / "tiny"
+
+
+@pytest.fixture(scope="session")
+def trained_elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a finished experiment with both models and other synthetic images. Read it only."""
+    from tests.experiments.tiny import run_quietly, tiny_config, tiny_experiment
+
+    root = tmp_path_factory.mktemp("other_images")
+    data = tiny_config(root)["data"]
+    run_quietly(tiny_experiment(root, data=data | {"synthetic": data["synthetic"] | {"seed": 7}}))
+    return root / "tiny"

@@ -104,16 +104,16 @@ def _restore_torch() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def on_termination(act: Callable[[], object]) -> Iterator[None]:
-    """Call a function instead of ending the process if SIGTERM arrives within the block."""
+def handle_signal(number: int, handler: Callable[[int, FrameType | None], object]) -> Iterator[None]:
+    """Handle a signal by a function within the block. Other threads than the main one get no signals."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    previous = signal.signal(signal.SIGTERM, lambda *_: act())
+    previous = signal.signal(number, handler)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, previous)
+        signal.signal(number, previous)
 
 
 @contextlib.contextmanager
@@ -123,8 +123,7 @@ def record_interrupt(interrupted: threading.Event) -> Iterator[None]:
     The event is needed because libraries may replace KeyboardInterrupt by another error, such as ImportError during an
     import. Where Ctrl-C is ignored, as in a background job of a script, it stays ignored.
     """
-    previous = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or previous is not signal.default_int_handler:
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield
         return
 
@@ -132,11 +131,8 @@ def record_interrupt(interrupted: threading.Event) -> Iterator[None]:
         interrupted.set()
         signal.default_int_handler(number, frame)
 
-    signal.signal(signal.SIGINT, handle)
-    try:
+    with handle_signal(signal.SIGINT, handle):
         yield
-    finally:
-        signal.signal(signal.SIGINT, previous)
 
 
 class TimeLimitReached(BaseException):
@@ -156,13 +152,12 @@ def time_limit(seconds: float) -> Iterator[None]:
     def stop(*_: object) -> None:
         raise TimeLimitReached
 
-    previous = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)  # once more each second, if a destructor swallows the first
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0.0)
-        signal.signal(signal.SIGALRM, previous)
+    with handle_signal(signal.SIGALRM, stop):
+        signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)  # once more each second, if a destructor swallows the first
+        try:
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0.0)
 
 
 @contextlib.contextmanager

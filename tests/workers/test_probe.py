@@ -18,17 +18,7 @@ from vit_vs_cnn.networks.trained_network import TrainedNetwork
 from vit_vs_cnn.runs.result import StartKind
 
 
-@pytest.fixture(scope="module")
-def given(tmp_path_factory):
-    values = tiny_config(tmp_path_factory.mktemp("given"), name="given")
-    values["data"]["synthetic"] |= {"seed": 7}
-    values["protocol"]["budget"] = {"steps": 3}
-    experiment = experiment_from_dict(values)
-    run_quietly(experiment)
-    return experiment
-
-
-def _values(given, output, **changes):
+def _values(trained_elsewhere, output, **changes):
     values = tiny_config(output)
     values["protocol"] |= {"train_sizes": [60, 120], "seeds": [3]} | changes
     plain = values["models"]
@@ -36,7 +26,7 @@ def _values(given, output, **changes):
         name: {
             "name": plain[name]["name"],
             "options": plain[name]["options"],
-            "weights": {"run": str(given.folder)},
+            "weights": {"run": str(trained_elsewhere)},
             "finetune": "head",
         }
         for name in plain
@@ -45,15 +35,15 @@ def _values(given, output, **changes):
 
 
 @pytest.fixture(scope="module")
-def probed(given, tmp_path_factory):
-    experiment = experiment_from_dict(_values(given, tmp_path_factory.mktemp("probed")))
+def probed(trained_elsewhere, tmp_path_factory):
+    experiment = experiment_from_dict(_values(trained_elsewhere, tmp_path_factory.mktemp("probed")))
     return experiment, run_quietly(experiment)
 
 
-def test_only_the_head_is_fitted(probed, given):
+def test_only_the_head_is_fitted(probed, trained_elsewhere):
     experiment, _ = probed
     for name in ("vit", "resnet"):
-        before = TrainedNetwork.open(given.folder, model=name).network.state_dict()
+        before = TrainedNetwork.open(trained_elsewhere, model=name).network.state_dict()
         after = TrainedNetwork.open(experiment.folder, model=name).network.state_dict()
         moved = {key for key in before if not torch.equal(before[key], after[key])}
         assert moved == {"head.weight", "head.bias"}
@@ -78,14 +68,14 @@ def test_the_result_of_a_probe_records_its_penalty_and_cost(probed):
         assert result.cost.ended_early is False
 
 
-def test_features_are_computed_once_for_all_sizes_and_seeds(probed, given, monkeypatch):
+def test_features_are_computed_once_for_all_sizes_and_seeds(probed, trained_elsewhere, monkeypatch):
     experiment, _ = probed
 
     def refused(*_, **__):
         raise AssertionError("computed again")
 
     monkeypatch.setattr("vit_vs_cnn.workers.probe.logits_and_features", refused)
-    values = _values(given, experiment.output, train_sizes=[120], seeds=[4], scored_on="validation")
+    values = _values(trained_elsewhere, experiment.output, train_sizes=[120], seeds=[4], scored_on="validation")
     values["name"] = "again"
     of_killed = next((experiment.folder.parent / "features").iterdir()) / "part.npz.partial"
     of_killed.touch()
@@ -93,29 +83,29 @@ def test_features_are_computed_once_for_all_sizes_and_seeds(probed, given, monke
     assert not of_killed.exists()
 
 
-def test_without_validation_images_a_probe_is_refused(given, tmp_path):
-    values = _values(given, tmp_path)
+def test_without_validation_images_a_probe_is_refused(trained_elsewhere, tmp_path):
+    values = _values(trained_elsewhere, tmp_path)
     values["data"]["validation_fraction"] = 0.0
     with pytest.raises(InputError, match="finetune: head chooses its penalty on validation images"):
         run_quietly(experiment_from_dict(values))
 
 
 @pytest.mark.parametrize("width", [None, 5])
-def test_a_damaged_feature_file_is_reported(probed, given, width):
+def test_a_damaged_feature_file_is_reported(probed, trained_elsewhere, width):
     experiment, _ = probed
     folder = next((experiment.folder.parent / "features").iterdir())
     (folder / "damaged.npz").write_bytes(b"no features")
     if width is not None:
         np.savez(folder / "damaged.npz", images=np.arange(3, dtype=np.uint64), features=np.zeros((3, width)))
-    values = _values(given, experiment.output, train_sizes=[120], seeds=[5])
+    values = _values(trained_elsewhere, experiment.output, train_sizes=[120], seeds=[5])
     values["name"] = "damaged"
     with pytest.raises((InputError, RunsFailed), match=r"damaged.npz: .*delete the file"):
         run_quietly(experiment_from_dict(values))
     (folder / "damaged.npz").unlink()
 
 
-def test_features_in_bfloat16_are_close_to_those_in_single_precision_and_stored_apart(given, tmp_path):
-    values = _values(given, tmp_path, train_sizes=[120])
+def test_features_in_bfloat16_are_close_to_those_in_single_precision_and_stored_apart(trained_elsewhere, tmp_path):
+    values = _values(trained_elsewhere, tmp_path, train_sizes=[120])
     values["trainer"]["precision"] = "bf16-mixed"
     run_quietly(experiment_from_dict(values))
     values["trainer"]["precision"] = "32-true"
@@ -131,10 +121,10 @@ def test_features_in_bfloat16_are_close_to_those_in_single_precision_and_stored_
         assert not torch.equal(narrow.probability, wide.probability)
 
 
-def test_a_class_with_a_larger_weight_is_predicted_more_often(given, tmp_path):
+def test_a_class_with_a_larger_weight_is_predicted_more_often(trained_elsewhere, tmp_path):
     counts = []
     for weight in (1.0, 50.0):
-        values = _values(given, tmp_path / str(weight), train_sizes=[120])
+        values = _values(trained_elsewhere, tmp_path / str(weight), train_sizes=[120])
         for model in values["models"].values():
             model["class_weights"] = [weight] + [1.0] * 9
         experiment = experiment_from_dict(values)
@@ -144,22 +134,22 @@ def test_a_class_with_a_larger_weight_is_predicted_more_often(given, tmp_path):
     assert counts[0] < counts[1]
 
 
-def test_features_do_not_depend_on_the_number_of_batches_at_a_time(given, tmp_path, monkeypatch):
+def test_features_do_not_depend_on_the_number_of_batches_at_a_time(trained_elsewhere, tmp_path, monkeypatch):
     computed = []
     for count in (1, 3):
         monkeypatch.setattr("vit_vs_cnn.workers.probe.count_parallel_batches", lambda threads, count=count: count)
-        run_quietly(experiment_from_dict(_values(given, tmp_path / str(count), train_sizes=[120])))
+        run_quietly(experiment_from_dict(_values(trained_elsewhere, tmp_path / str(count), train_sizes=[120])))
         files = sorted((tmp_path / str(count) / "features").rglob("*.npz"))
         computed.append([np.load(file)["features"] for file in files])
     assert len(computed[0]) == 6  # training, validation and test images of two networks
     assert all(np.array_equal(one, other) for one, other in zip(*computed, strict=True))
 
 
-def test_the_computation_of_features_prints_their_number_and_the_time_left(given, tmp_path, monkeypatch):
+def test_the_computation_of_features_prints_their_number_and_the_time_left(trained_elsewhere, tmp_path, monkeypatch):
     monkeypatch.setattr("vit_vs_cnn.workers.probe.SECONDS_BETWEEN_LINES", 0.0)
     monkeypatch.setattr("vit_vs_cnn.workers.probe.CPU_BATCH_SIZE", 37)
     output = io.StringIO()
-    experiment = experiment_from_dict(_values(given, tmp_path, train_sizes=[120]))
+    experiment = experiment_from_dict(_values(trained_elsewhere, tmp_path, train_sizes=[120]))
     run_experiment(experiment, console=Console(file=output, width=200))
     lines = [line for line in output.getvalue().splitlines() if "vit-n120-s3: features of" in line]
     assert lines[0] == "vit-n120-s3: features of 90 images"

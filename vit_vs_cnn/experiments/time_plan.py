@@ -295,9 +295,7 @@ def plan_for_time(
         console.print(f"Left out: {left_out}. To include this: {_minutes_option(plan)}")
     if (tuning := costs.experiment.tuning) != experiment.tuning:
         console.print(f"First a search for recipes with {tuning.trials} trials of each model")
-    console.print(f"Chosen: {chosen.text}. {chosen.runs_text}")
-    for line in _answers(chosen, candidates, costs):
-        console.print(line)
+    console.print(f"Chosen: {chosen.text}. {chosen.runs_text}", *_answers(chosen, candidates, costs), sep="\n")
     return _with_grid(costs.experiment, chosen, fixed)
 
 
@@ -490,9 +488,8 @@ def _continue_plan(
             plans = [plan for plan in candidate_grids(costs, fixed) if plan.is_larger_than(old)]
             plans += [old] * (larger.models.keys() > started.models.keys())
             if (chosen := best_grid(plans, minutes)) is not None:
-                console.print(f"New plan: {chosen.text}. {chosen.runs_text}, finished ones included")
-                for line in _answers(chosen, [old, *plans], costs):
-                    console.print(line)
+                text = f"New plan: {chosen.text}. {chosen.runs_text}, finished ones included"
+                console.print(text, *_answers(chosen, [old, *plans], costs), sep="\n")
                 return _with_grid(replace(larger, minutes=same.minutes), chosen, fixed)
         console.print(f"{minutes:g} minutes allow no larger plan")
     sizes = ", ".join(size if isinstance(size, str) else f"{size:,}" for size in protocol.train_sizes)

@@ -5,8 +5,7 @@ import itertools
 import signal
 import threading
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -147,39 +146,25 @@ class TrainingMeter(Callback):
         self.seconds, self.images = state_dict["seconds"], state_dict["images"]
 
 
-@dataclass(frozen=True)
-class ResumePoint:
-    """The step from which a run resumes.
-
-    Arguments:
-        checkpoint: its checkpoint; None for a run that starts.
-        ended_early: whether the run ended at this step, before the end of its budget.
-        metrics: metrics that the last step before it logged.
-    """
-
-    step: int = 0
-    checkpoint: Path | None = None
-    ended_early: bool = False
-    metrics: dict[str, float] = field(default_factory=dict)
-
-
 class ExactResume(Callback):
     """Fills gaps in Lightning's resume, so that a resumed run ends like an uninterrupted one.
 
     Rows of ``metrics.csv`` with a later step than the checkpoint are removed. A checkpoint is saved before the
     validation of its step, so callbacks such as early stopping would miss that validation. It is repeated by
     Lightning's validation loop, with the same precision, metrics and loggers.
+
+    Arguments:
+        step: step of the checkpoint; 0 for a run that starts.
+        metrics: metrics that the last step before it logged.
     """
 
-    def __init__(self, point: ResumePoint, metrics_csv: MetricsCsv) -> None:
-        self.point = point
-        self.metrics_csv = metrics_csv
+    def __init__(self, step: int, metrics: Mapping[str, float], metrics_csv: MetricsCsv) -> None:
+        self.step, self.metrics, self.metrics_csv = step, metrics, metrics_csv
 
     def setup(self, trainer: lightning.Trainer, module: lightning.LightningModule, stage: str) -> None:
-        if self.point.checkpoint is not None and trainer.precision == "64-true":
+        if self.step and trainer.precision == "64-true":
             module.double()  # Lightning does so only after it has loaded the weights, which would be rounded to float32
-        repeats_validation = self._repeats_validation(trainer)
-        self.metrics_csv.resume(self.point.step, self.point.metrics, repeats_validation=repeats_validation)
+        self.metrics_csv.resume(self.step, self.metrics, repeats_validation=self._repeats_validation(trainer))
 
     def on_train_start(self, trainer: lightning.Trainer, *_: Any) -> None:
         if self._repeats_validation(trainer):
@@ -188,8 +173,8 @@ class ExactResume(Callback):
             trainer.training = True
 
     def _repeats_validation(self, trainer: lightning.Trainer) -> bool:
-        step, batches = self.point.step, self.point.step * trainer.accumulate_grad_batches
-        is_due = 0 < step < trainer.max_steps and batches % trainer.val_check_interval == 0
+        batches = self.step * trainer.accumulate_grad_batches
+        is_due = 0 < self.step < trainer.max_steps and batches % trainer.val_check_interval == 0
         return is_due and trainer.world_size == 1
 
 
@@ -200,18 +185,18 @@ class FrozenLayers(Callback):
 
     Arguments:
         network: its parameters are frozen at construction, before an optimizer is made.
-        last: number of layers before the head that train; None for all. Raises InputError: the network has fewer.
+        last: number of layers before the head that train. Raises InputError: the network has fewer.
     """
 
-    def __init__(self, network: nn.Module, *, last: int | None) -> None:
+    def __init__(self, network: nn.Module, *, last: int) -> None:
         layers = list_layers(network)
-        if last is not None and len(layers) == 1:
+        if len(layers) == 1:
             raise InputError(
                 f"finetune.last: {type(network).__name__} has no layers before its head; remove this setting"
             )
-        if last is not None and last > len(layers) - 1:
+        if last > len(layers) - 1:
             raise InputError(f"finetune.last: {last} is more than the {len(layers) - 1} layers before the head")
-        for name in itertools.chain(*([] if last is None else layers[: len(layers) - 1 - last])):
+        for name in itertools.chain(*layers[: len(layers) - 1 - last]):
             network.get_parameter(name).requires_grad_(False)
         norms = {name: module for name, module in network.named_modules() if hasattr(module, "running_mean")}
         self._norms = [norm for name, norm in norms.items() if _is_frozen(network, name)]

@@ -33,7 +33,6 @@ from vit_vs_cnn.training.callbacks import (
     CHECKPOINT_KEY_LAST_METRICS,
     ExactResume,
     FrozenLayers,
-    ResumePoint,
     RunCheckpoint,
     TrainingMeter,
 )
@@ -61,13 +60,13 @@ class FittedNetwork:
     variant: int | None = None
 
 
-def read_resume_point(run: Run) -> ResumePoint:
-    """Step, checkpoint and last metrics where the training of a run continues; step 0 without a checkpoint.
+def read_resume_point(run: Run) -> tuple[int, dict[str, Any]]:
+    """Step and metadata of the checkpoint where the training of a run continues; step 0 without a checkpoint.
 
     Raises DamagedFile: the checkpoint is of another run, or an exact resume from it is impossible.
     """
     if not run.checkpoint.exists():
-        return ResumePoint()
+        return 0, {}
     hint = "move it away to start this run again"
     try:
         contents = read_checkpoint(run.checkpoint)
@@ -78,12 +77,7 @@ def read_resume_point(run: Run) -> ResumePoint:
         raise DamagedFile(f"checkpoint {run.checkpoint} is of another run; {hint}")
     if missing := [name for name in REQUIRED_RESUME_KEYS if name not in contents]:
         raise DamagedFile(f"checkpoint {run.checkpoint} lacks {missing[0]}; {hint}")
-    return ResumePoint(
-        step=contents["global_step"],
-        checkpoint=run.checkpoint,
-        ended_early=bool(metadata.get(CHECKPOINT_KEY_ENDED_EARLY)),
-        metrics=dict(metadata.get(CHECKPOINT_KEY_LAST_METRICS) or {}),
-    )
+    return contents["global_step"], metadata
 
 
 def checkpoint_metadata(prepared: PreparedRun, mean: Sequence[float], std: Sequence[float]) -> dict[str, Any]:
@@ -115,25 +109,26 @@ def fit(prepared: PreparedRun, services: Sequence[Logger], console: Console) -> 
     run = prepared.run
     data = make_data_module(prepared)
     module = make_module(prepared, data)
-    resume_point = read_resume_point(run)
+    first_step, metadata = read_resume_point(run)
     # A run that ended early and was killed before its result is not trained further.
-    steps = resume_point.step if resume_point.ended_early else prepared.steps
+    steps = first_step if metadata.get(CHECKPOINT_KEY_ENDED_EARLY) else prepared.steps
     arguments = run_arguments(run, steps)
     metrics_csv, meter = MetricsCsv(run.folder / "metrics.csv"), TrainingMeter()
-    callbacks = [*make_callbacks(prepared, arguments, console), ExactResume(resume_point, metrics_csv)]
+    resume = ExactResume(first_step, metadata.get(CHECKPOINT_KEY_LAST_METRICS) or {}, metrics_csv)
+    own_callbacks = [*make_callbacks(prepared, arguments, console), resume]
     checkpoint = make_checkpoint(prepared, data, steps)
     trainer = make_trainer(
         {
             **arguments,
             # The checkpoint is last, so that it saves the state of all callbacks after the step.
-            "callbacks": [meter, *callbacks, *as_list(arguments.get("callbacks")), checkpoint],
+            "callbacks": [meter, *own_callbacks, *as_list(arguments.get("callbacks")), checkpoint],
             "logger": [metrics_csv, *services],
             "enable_progress_bar": False,  # the callback RunProgress is one
             "default_root_dir": run.folder,
         }
     )
     with checkpoint.interrupt_on_signal(trainer):
-        trainer.fit(module, datamodule=data, ckpt_path=resume_point.checkpoint, weights_only=True)
+        trainer.fit(module, datamodule=data, ckpt_path=run.checkpoint if metadata else None, weights_only=True)
     # Evaluate in float32: after bf16-true the weights are bfloat16, and images are float32.
     network = module.evaluated_network.float().to(trainer.strategy.root_device)
     predict_images = partial(predict, network, normalize=data.augmenter.normalize, what=run.name)

@@ -5,6 +5,7 @@ import json
 import os
 import platform
 import shutil
+import signal
 import subprocess
 import sys
 import warnings
@@ -24,7 +25,15 @@ from vit_vs_cnn.config.reading import read_value
 from vit_vs_cnn.config.recipes import recipe_search, recipe_source
 from vit_vs_cnn.config.trainer import DEFAULT_LOGGER, as_list, trainer_settings
 from vit_vs_cnn.config.user_code import compute_metrics
-from vit_vs_cnn.errors import EXIT_INTERRUPTED, EXIT_RUNS_FAILED, InputError, Interrupted, ProcessLost, one_line
+from vit_vs_cnn.errors import (
+    EXIT_INTERRUPTED,
+    EXIT_RUNS_FAILED,
+    InputError,
+    Interrupted,
+    ProcessLost,
+    TrainingDiverged,
+    one_line,
+)
 from vit_vs_cnn.files import read_mapping, write_text
 from vit_vs_cnn.images.experiment_data import ExperimentData
 from vit_vs_cnn.models.cost import seconds_per_image
@@ -32,17 +41,17 @@ from vit_vs_cnn.models.presets import RESIZE_OPTIONS
 from vit_vs_cnn.networks.evaluation import evaluate_once, hash_weights
 from vit_vs_cnn.networks.preparation import PreparedRun, prepare
 from vit_vs_cnn.networks.temperature import fit_on_validation
-from vit_vs_cnn.process import on_termination, quiet_lightning
+from vit_vs_cnn.process import handle_signal, quiet_lightning
 from vit_vs_cnn.runs.experiment_folder import FailureKind, has_failed_since, is_locked, write_failure
 from vit_vs_cnn.runs.result import Provenance, RunData, RunResult, RunStart, RunState, ScoredOn, Scores, StartKind
 from vit_vs_cnn.runs.run import VARIANT_FOLDER, Run
 from vit_vs_cnn.runs.test_set_log import TestSetLog, output_folder
+from vit_vs_cnn.training.checkpoints import read_checkpoint, write_checkpoint
 from vit_vs_cnn.training.metrics_csv import validation_curve
 from vit_vs_cnn.training.python_objects import uses_objects
 from vit_vs_cnn.workers.fit import FittedNetwork, fit, pretrain
 from vit_vs_cnn.workers.probe import fit_head
 from vit_vs_cnn.workers.trainer import is_helper_process, is_launched_from_outside
-from vit_vs_cnn.workers.variants import fit_variants
 
 #: Columns of a result that loggers of the config get.
 LOGGED_COLUMNS = ("accuracy", "loss", "calibration_error", "validation_accuracy", "steps", "train_seconds")
@@ -181,7 +190,7 @@ def run_in_own_process(run: Run) -> RunState:
         return RunState.RUNNING
     run.write_config()
     program = subprocess.Popen([sys.executable, "-m", "vit_vs_cnn", "run", str(run.folder), "--trust"])
-    with on_termination(program.terminate):
+    with handle_signal(signal.SIGTERM, lambda *_: program.terminate()):
         while program.poll() is None:
             with contextlib.suppress(KeyboardInterrupt):  # a terminal sends Ctrl-C to the program, too
                 program.wait()
@@ -243,6 +252,44 @@ def log_result(services: Sequence[Logger], result: RunResult) -> None:
     for service in services:
         service.log_metrics(metrics, step=result.cost.steps)
         service.save()
+
+
+def fit_variants(prepared: PreparedRun, data: ExperimentData, console: Console) -> FittedNetwork:
+    """Train every variant, and return the one with the best validation accuracy, the first of equally good ones.
+
+    A resumed run continues with the variant that was interrupted. Variants that diverged are left out.
+
+    Raises TrainingDiverged: all variants diverged.
+    """
+    run, validation = prepared.run, prepared.images.validation
+    if not len(validation):
+        raise InputError(
+            f"models.{run.model}.variants are compared on validation images, and data.validation_fraction leaves none "
+            f"at {run.train_size} images"
+        )
+    best, best_accuracy, flops, seconds = None, -1.0, 0, 0.0
+    for number, variant in enumerate(run.variants):
+        variant.checkpoint.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            trial = prepare(variant, data)
+            fitted = fit_head(trial, console) if variant.recipe.finetune.head else fit(trial, [], console)
+            accuracy = fitted.predict(validation).accuracy
+        except TrainingDiverged as error:
+            console.print(f"{run.name}: left out, as it diverged: {run.recipe.variants[number]} ({error})")
+            continue
+        flops, seconds = flops + fitted.cost.flops, seconds + fitted.cost.train_seconds
+        console.print(f"{run.name}: validation accuracy {100 * accuracy:.1f} % with {run.recipe.variants[number]}")
+        if accuracy > best_accuracy:
+            best, best_accuracy = replace(fitted, variant=number), accuracy
+    if best is None or best.variant is None:
+        raise TrainingDiverged(f"{run.name}: all of its variants diverged")
+    chosen = run.variants[best.variant]
+    metadata = read_checkpoint(chosen.checkpoint)["vit_vs_cnn"]
+    write_checkpoint(run.checkpoint, metadata | {"identity": run.identity, "origin": run.to_dict()}, best.network)
+    if (log := chosen.folder / "metrics.csv").exists():
+        shutil.copyfile(log, run.folder / log.name)
+    images = round(flops / (2 * best.cost.passes * best.cost.macs))
+    return replace(best, cost=replace(best.cost, images_processed=images, train_seconds=seconds))
 
 
 def score(prepared: PreparedRun, fitted: FittedNetwork, data: ExperimentData, began: str) -> RunResult:

@@ -5,6 +5,7 @@ import gc
 import math
 import multiprocessing
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -21,7 +22,7 @@ from vit_vs_cnn.config.experiment import Executor, Experiment
 from vit_vs_cnn.console import format_count, one_line_warnings, open_console
 from vit_vs_cnn.errors import InputError, Interrupted, ProcessLost, import_optional, one_line
 from vit_vs_cnn.images.experiment_data import ExperimentData
-from vit_vs_cnn.process import TimeLimitReached, keep_freed_memory, limit_threads, on_termination, time_limit
+from vit_vs_cnn.process import TimeLimitReached, handle_signal, keep_freed_memory, limit_threads, time_limit
 from vit_vs_cnn.runs.experiment_folder import is_locked, read_failure, write_experiment
 from vit_vs_cnn.runs.result import RunState
 from vit_vs_cnn.runs.run import Run
@@ -342,7 +343,7 @@ def supervise(
     """
     losses, waiting, count = 0, request.runs, len(request.runs)
     try:
-        with on_termination(_interrupt):
+        with handle_signal(signal.SIGTERM, signal.default_int_handler):
             while (waiting := request.unfinished(waiting)) and not is_over():
                 if len(waiting) < count:
                     losses, count = 0, len(waiting)
@@ -368,7 +369,3 @@ def supervise(
         raise Interrupted("stopped") from error
     finally:
         pool.stop()
-
-
-def _interrupt() -> None:
-    raise KeyboardInterrupt
