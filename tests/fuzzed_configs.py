@@ -121,24 +121,23 @@ def random_config(number: int) -> str:
     return chance.choice(TEXTS)(text, chance) if chance.random() < 0.15 else text
 
 
+def _block(values: Any, levels: list[str]) -> dict[Any, Any]:
+    """The block at a place; an empty one if an earlier change has replaced it."""
+    for level in levels:
+        values = values.get(level, values.get(int(level)) if level.isdigit() else None)
+        if not isinstance(values, dict):
+            return {}
+    return values
+
+
 def _put(values: dict[str, Any], place: str, value: Any, chance: random.Random) -> None:
     *levels, last = place.split(".")
-    here: Any = values
-    for level in levels:
-        inside = here.get(level, here.get(int(level)) if level.isdigit() else None)
-        if not isinstance(inside, dict):
-            return
-        here = inside
-    here[int(last) if last.isdigit() else last] = copy.deepcopy(value)
+    _block(values, levels)[int(last) if last.isdigit() else last] = copy.deepcopy(value)
 
 
 def _drop(values: dict[str, Any], place: str, value: Any, chance: random.Random) -> None:
     *levels, last = place.split(".")
-    here: Any = values
-    for level in levels:
-        here = here.get(level, {}) if isinstance(here, dict) else {}
-    if isinstance(here, dict):
-        here.pop(last, None)
+    _block(values, levels).pop(last, None)
 
 
 def _misspell(values: dict[str, Any], place: str, value: Any, chance: random.Random) -> None:

@@ -1,11 +1,19 @@
 """Mistakes of users give an error of one line."""
 
 import contextlib
+import os
 from collections.abc import Iterator
 
 import pytest
 
 from vit_vs_cnn.errors import InputError
+
+
+class Evil:
+    """Executes a program when it is unpickled."""
+
+    def __reduce__(self):
+        return os.system, ("touch executed",)
 
 
 @contextlib.contextmanager

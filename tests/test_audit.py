@@ -182,13 +182,17 @@ def test_results_have_a_table_and_an_html_repr(audited):
     assert "<table" in audited._repr_html_()
 
 
+def _audit_photos(tmp_path, **folder) -> Audit:
+    given = {"data.root": str(tmp_path / "photos"), "data.folder": {"cache": str(tmp_path / "cache"), **folder}}
+    return vc.audit(overrides=given, output=tmp_path / "out", quiet=True)
+
+
 def test_a_folder_without_test_images_is_audited_with_its_folds(tmp_path):
     """A darker copy of every image: a test image is also a training image unless its copy is in the same fold."""
     for name in ("ant", "bee"):
         for path in _fill(tmp_path / "photos" / name, 20):
             ImageEnhance.Brightness(Image.open(path)).enhance(0.8).save(path.with_name(f"copy {path.name}"))
-    given = {"data.root": str(tmp_path / "photos"), "data.folder.cache": str(tmp_path / "cache")}
-    found = vc.audit(overrides=given, output=tmp_path / "out", quiet=True)
+    found = _audit_photos(tmp_path)
     assert found.counts["test"] == {"ant": 8, "bee": 8}
     assert found.pairs is not None
     assert (found.folds, len(found.pairs)) == (5, 40)
@@ -223,8 +227,7 @@ def test_formats_that_predict_the_class_and_enlarged_or_cropped_images_are_repor
         path = tmp_path / "photos" / ("ant" if number % 2 else "bee") / f"{number}.{'png' if number % 2 else 'jpg'}"
         path.parent.mkdir(parents=True, exist_ok=True)
         _image((24, 90)).save(path)
-    given = {"data.root": str(tmp_path / "photos"), "data.folder.cache": str(tmp_path / "cache")}
-    found = vc.audit(overrides=given, output=tmp_path / "out", quiet=True)
+    found = _audit_photos(tmp_path)
     assert "predict the class of 100 % of the images (always predicting the largest class: 50 %)" in _description(
         found, "File format depends on the class"
     )
@@ -232,7 +235,7 @@ def test_formats_that_predict_the_class_and_enlarged_or_cropped_images_are_repor
     assert "removes more than 40 % of 60 of the 60 images" in _description(found, "Cropped images")
     assert not {"Enlarged images", "Cropped images"} & set(_titles_with_files(found, 3))
     assert {"Enlarged images", "Cropped images"} <= set(_titles_with_files(found, 4))
-    upright = vc.audit(overrides=given | {"data.folder.image_size": [90, 24]}, output=tmp_path / "out", quiet=True)
+    upright = _audit_photos(tmp_path, image_size=[90, 24])
     assert not {"Enlarged images", "Cropped images"} & {finding.title for finding in upright.findings}
 
 
@@ -241,8 +244,7 @@ def test_a_folder_without_readable_images_is_reported(tmp_path):
         path = tmp_path / "photos" / ("ant" if number % 2 else "bee") / f"{number}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("no image")
-    given = {"data.root": str(tmp_path / "photos"), "data.folder.cache": str(tmp_path / "cache")}
-    found = vc.audit(overrides=given, output=tmp_path / "out", quiet=True)
+    found = _audit_photos(tmp_path)
     assert [finding.title for finding in found.findings[:2]] == ["Unusable classes", "Unusable files"]
     assert "8 files (no image: 8), such as" in found.findings[1].description
     assert found.findings[1].description.endswith(" and 5 more")

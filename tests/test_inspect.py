@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 from torch import nn
 
-from tests.experiments.tiny import run_quietly, tiny_config, tiny_experiment
+from tests.experiments.tiny import find_run, run_quietly, tiny_config, tiny_experiment
 from tests.reporting.inspected import run as inspected_run
 from tests.reporting.inspected import shown
 from vit_vs_cnn.attention.convolution import head_fit
@@ -46,11 +46,6 @@ def experiment(tmp_path_factory) -> Path:
     trainer = {"accelerator": "cpu", "devices": 1}
     run_quietly(tiny_experiment(root, protocol=protocol, trainer=trainer, execution={}))
     return root / "tiny"
-
-
-def _run_folder(experiment: Path, name: str) -> Path:
-    (folder,) = experiment.glob(f"{name}-*")
-    return folder
 
 
 def _inspect(*words) -> int:
@@ -107,7 +102,7 @@ def test_networks_of_an_experiment_are_those_of_its_primary_comparison(tmp_path)
     networks = open_networks([tiny.folder])
     assert [network.name for network in networks] == ["vit-n120-s3", "resnet_wide-n120-s3"]
     assert [network.name for network in with_display_names(networks)] == ["ViT", "ResNet-wide"]
-    sizes = open_networks([_run_folder(tiny.folder, f"vit-n{size}-s3") for size in (60, 120)])
+    sizes = open_networks([find_run(tiny.folder, f"vit-n{size}-s3") for size in (60, 120)])
     assert [network.name for network in with_display_names(sizes)] == ["vit-n60-s3", "vit-n120-s3"]
 
 
@@ -132,7 +127,7 @@ def test_scores_have_intervals_and_caveats(inspected):
 
 
 def test_inspected_predictions_and_deletion_scores_equal_those_of_the_network(experiment):
-    (run,) = open_networks([_run_folder(experiment, "vit-n120-s3")])
+    (run,) = open_networks([find_run(experiment, "vit-n120-s3")])
     shown = select_images([run], ["5", "17", "2"])[0]
     test = run.pool().test(run.run.seed).subset(torch.tensor([5, 17, 2]))
     assert torch.equal(shown.data.images, test.images)
@@ -155,7 +150,7 @@ def test_inspected_predictions_and_deletion_scores_equal_those_of_the_network(ex
 
 
 def test_a_converted_network_and_its_original_have_different_names_and_folders(experiment, tmp_path):
-    trained = TrainedNetwork.open(_run_folder(experiment, "resnet-n60-s3"))
+    trained = TrainedNetwork.open(find_run(experiment, "resnet-n60-s3"))
     path = tmp_path / "attention.ckpt"
     convert_to_attention(trained, {}, path, trained.pool().test(trained.run.seed).subset(torch.arange(1)))
     runs = open_networks([trained.path, path])
@@ -170,7 +165,7 @@ def test_a_converted_network_and_its_original_have_different_names_and_folders(e
 def test_errors_of_fitted_heads_equal_those_measured_on_layer_outputs(experiment, tmp_path, options, monkeypatch):
     monkeypatch.setattr(head_fit, "NUM_STEPS", 60)
     monkeypatch.setattr(head_fit, "NUM_REFINING_STEPS", 3)
-    trained = TrainedNetwork.open(_run_folder(experiment, "resnet-n60-s3"))
+    trained = TrainedNetwork.open(find_run(experiment, "resnet-n60-s3"))
     training = trained.pool().draw(60, 3).training
     one, path = training.subset(torch.arange(1)), tmp_path / "attention.ckpt"
     found = convert_to_attention(trained, options, path, one, training)
@@ -233,7 +228,7 @@ def test_validation_images_are_those_of_the_first_network_for_all(tmp_path):
     protocol["scored_on"] = "validation"
     tiny = tiny_experiment(tmp_path, protocol=protocol)
     run_quietly(tiny)
-    first, other = (TrainedNetwork.open(_run_folder(tiny.folder, name)) for name in ("vit-n120-s3", "resnet-n60-s3"))
+    first, other = (TrainedNetwork.open(find_run(tiny.folder, name)) for name in ("vit-n120-s3", "resnet-n60-s3"))
     shown_ids = [images.data.sample_ids for images in select_images([first, other], count=9)]
     assert shown_ids[0] == shown_ids[1] != select_images([other], count=9)[0].data.sample_ids
 
@@ -242,13 +237,13 @@ def test_images_are_sent_to_the_device_of_the_network_and_sampled_by_the_seed_al
     network = nn.Sequential(nn.Conv2d(3, 5, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten())
     meta = inspected_run(network.to("meta"), "resnet", tmp_path)
     assert images_for(meta, shown().data.images).device.type == "meta"
-    one, other = (TrainedNetwork.open(_run_folder(experiment, name)) for name in ("vit-n120-s3", "resnet-n60-s3"))
+    one, other = (TrainedNetwork.open(find_run(experiment, name)) for name in ("vit-n120-s3", "resnet-n60-s3"))
     sampled_ids = [select_images([trained], count=7)[0].data.sample_ids for trained in (one, other)]
     assert sampled_ids[0] == sampled_ids[1] != select_images([one], count=7, seed=1)[0].data.sample_ids
 
 
 def test_image_files_have_the_class_of_their_folder_and_are_sampled_by_seed(experiment, tmp_path):
-    trained = TrainedNetwork.open(_run_folder(experiment, "vit-n120-s3"))
+    trained = TrainedNetwork.open(find_run(experiment, "vit-n120-s3"))
     name = trained.class_names[1]
     for place in (name, "elsewhere"):
         (tmp_path / place).mkdir()
@@ -275,7 +270,7 @@ def test_image_files_have_the_class_of_their_folder_and_are_sampled_by_seed(expe
 
 
 def test_inspected_images_that_are_training_images_are_counted(experiment, tmp_path):
-    (run,) = open_networks([_run_folder(experiment, "vit-n120-s3")])
+    (run,) = open_networks([find_run(experiment, "vit-n120-s3")])
     pixels = [*run.pool().draw(120, 3).training.images[:2], torch.zeros(3, 32, 32, dtype=torch.uint8)]
     for number, image in enumerate(pixels):
         Image.fromarray(image.permute(1, 2, 0).numpy()).save(tmp_path / f"{number}.png")
@@ -296,6 +291,6 @@ def test_inspected_images_that_are_training_images_are_counted(experiment, tmp_p
     ],
 )
 def test_impossible_requests_are_refused_in_one_line(experiment, tmp_path, error_line, words, message):
-    run = _run_folder(experiment, "resnet-n120-s3")
+    run = find_run(experiment, "resnet-n120-s3")
     assert message in error_line("inspect", run, *words, "--output", tmp_path / "out")
     assert not [*(tmp_path / "out").iterdir()]

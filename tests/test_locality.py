@@ -8,7 +8,7 @@ import pytest
 import torch
 import yaml
 
-from tests.experiments.tiny import tiny_config
+from tests.experiments.tiny import find_run, tiny_config
 from vit_vs_cnn.attention.convolution import head_fit
 from vit_vs_cnn.cli import main
 from vit_vs_cnn.inspection.locality.study import select_images
@@ -35,12 +35,8 @@ def experiment(tmp_path_factory) -> Path:
     return root / "tiny"
 
 
-def _run_folder(experiment: Path, model: str) -> Path:
-    return next((experiment).glob(f"{model}-*-s3-*"))
-
-
 def test_a_converted_network_gives_the_same_logits_and_is_a_checkpoint(experiment, capsys):
-    run = _run_folder(experiment, "resnet")
+    run = find_run(experiment, "resnet-n80-s3")
     assert main(["to-attention", str(run)]) == 0
     printed = capsys.readouterr().out
     assert "same class                     100.00 % of 60 images" in printed
@@ -55,7 +51,7 @@ def test_a_converted_network_gives_the_same_logits_and_is_a_checkpoint(experimen
 def test_a_network_with_more_heads_is_closer_to_the_cnn(experiment, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(head_fit, "NUM_REFINING_STEPS", 3)
     monkeypatch.setattr(head_fit, "NUM_STEPS", 60)
-    run, errors = _run_folder(experiment, "resnet"), {}
+    run, errors = find_run(experiment, "resnet-n80-s3"), {}
     for heads in (1, 3):
         path = tmp_path / f"heads_{heads}.ckpt"
         assert main(["to-attention", str(run), "--num-heads", str(heads), "--output", str(path)]) == 0
@@ -70,18 +66,18 @@ def test_a_network_with_more_heads_is_closer_to_the_cnn(experiment, tmp_path, ca
 
 def test_unsuitable_networks_and_folders_are_refused(experiment, tmp_path, error_line):
     for model, name in {"vit": "vit_nano", "released": "attention/resnet8"}.items():
-        line = error_line("to-attention", _run_folder(experiment, model))
+        line = error_line("to-attention", find_run(experiment, f"{model}-n80-s3"))
         assert f"needs a convolutional network with a name, not {name}" in line
     assert "is not the folder of a trained run" in error_line("locality", tmp_path)
 
 
 def test_trainable_conversions_start_from_the_cnn_of_their_size_and_seed(experiment):
-    start = read_result(_run_folder(experiment, "released") / "result.json").start
+    start = read_result(find_run(experiment, "released-n80-s3") / "result.json").start
     assert (start.start_kind, start.start_name) == (StartKind.CONTINUED, "resnet-n80-s3")
 
 
 def test_held_out_images_are_neither_training_nor_test_images(experiment):
-    trained = TrainedNetwork.open(_run_folder(experiment, "vit"))
+    trained = TrainedNetwork.open(find_run(experiment, "vit-n80-s3"))
     pool = trained.pool()
     fitted, held_out = select_images(trained.run, pool, count=50, held_out=30)
     trained = set(pool.draw(80, 3).training.sample_ids)
@@ -92,7 +88,7 @@ def test_held_out_images_are_neither_training_nor_test_images(experiment):
 
 
 def test_locality_of_a_run_gives_a_table_figures_and_a_page(experiment, tmp_path, capsys):
-    assert main(["locality", str(_run_folder(experiment, "vit")), *MEASURED, "--output", str(tmp_path)]) == 0
+    assert main(["locality", str(find_run(experiment, "vit-n80-s3")), *MEASURED, "--output", str(tmp_path)]) == 0
     assert "R² 3" in capsys.readouterr().out
     for name in ("index.html", "locality.json", "figures/attention_distances.png", "figures/attention_distances.svg"):
         assert (tmp_path / name).is_file()

@@ -129,6 +129,13 @@ def test_predict_preprocesses_images_as_in_training_also_in_gray(mode, tmp_path)
         np.testing.assert_array_equal(grey[0], np.asarray(expected))
 
 
+def _train_on_photos(tmp_path):
+    data = {"source": "folder", "root": str(tmp_path / "photos"), "validation_fraction": 0.2}
+    data["folder"] = {"image_size": 16, "cache": str(tmp_path / "cache")}
+    protocol = {"train_sizes": ["all"], "seeds": [0], "budget": {"steps": 2}, "batch_size": 4}
+    return vc.train(tiny_experiment(tmp_path / "runs", data=data, protocol=protocol), quiet=True)
+
+
 def test_a_network_reads_12_bit_files_as_in_training_and_the_audit_reports_their_scale(tmp_path):
     """Images of one class are so dark that their own largest values would need 10 bits."""
     rng = np.random.default_rng(3)
@@ -137,16 +144,13 @@ def test_a_network_reads_12_bit_files_as_in_training_and_the_audit_reports_their
         for number in range(10):
             values = rng.integers(0, limit, (16, 16), dtype=np.uint16)
             Image.fromarray(values).save(tmp_path / "photos" / name / f"{number}.png")
-    data = {"source": "folder", "root": str(tmp_path / "photos"), "validation_fraction": 0.2}
-    data["folder"] = {"image_size": 16, "cache": str(tmp_path / "cache")}
-    protocol = {"train_sizes": ["all"], "seeds": [0], "budget": {"steps": 2}, "batch_size": 4}
-    found = vc.train(tiny_experiment(tmp_path / "runs", data=data, protocol=protocol), quiet=True)
+    found = _train_on_photos(tmp_path)
     network = vc.load(next(found.folder.glob("resnet-*")))
     images = network.pool().images
     assert network.about.gray_bits == 12 and images.images.max() > 250
     from_files = network.predict([tmp_path / "photos" / name for name in images.sample_ids])
     np.testing.assert_allclose(from_files.probabilities, network.predict(images.images).probabilities, rtol=1e-5)
-    audit = vc.audit(overrides={"data.root": data["root"]}, output=tmp_path / "audit", quiet=True)
+    audit = vc.audit(data=tmp_path / "photos", output=tmp_path / "audit", quiet=True)
     note = "no value in 20 gray files of 16 bits is above 4,095, so 4,095 is read as white (12 bits)"
     assert note in [finding.description for finding in audit.findings] and not audit.blank
 
@@ -160,14 +164,11 @@ def test_class_names_in_any_script_are_printed_and_shown_on_pages_as_they_are(tm
         for number in range(6):
             values = rng.integers(0, 256, (16, 16, 3), dtype=np.uint8)
             Image.fromarray(values).save(tmp_path / "photos" / name / f"图 {number}.png")
-    data = {"source": "folder", "root": str(tmp_path / "photos"), "validation_fraction": 0.2}
-    data["folder"] = {"image_size": 16, "cache": str(tmp_path / "cache")}
-    protocol = {"train_sizes": ["all"], "seeds": [0], "budget": {"steps": 2}, "batch_size": 4}
-    found = vc.train(tiny_experiment(tmp_path / "runs", data=data, protocol=protocol), quiet=True)
+    found = _train_on_photos(tmp_path)
     folder = str(next(found.folder.glob("resnet-*")))
     assert main(["predict", folder, str(tmp_path / "photos"), "--output", str(tmp_path / "answers.csv")]) == 0
     assert main(["inspect", folder, "--output", str(tmp_path / "maps"), "--count", "2"]) == 0
-    assert main(["audit", "--data.root", data["root"], "--output", str(tmp_path / "audit")]) == 0
+    assert main(["audit", "--data.root", str(tmp_path / "photos"), "--output", str(tmp_path / "audit")]) == 0
     printed = capsys.readouterr()
     assert "warning" not in printed.err and all(name in printed.out for name in names)
     assert {row["predicted"] for row in _read_csv(tmp_path / "answers.csv")} <= {*names}

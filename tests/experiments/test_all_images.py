@@ -81,10 +81,3 @@ def test_images_with_their_own_test_images_keep_these_apart(tmp_path):
     run_quietly(experiment)
     train_on_all_images(experiment.folder, "vit", "recommended", trusted=True, console=Console(quiet=True))
     assert not (experiment.folder / "final").exists()
-
-
-def test_all_folds_can_be_trained_on_only_if_none_is_scored(tmp_path):
-    values = tiny_config(tmp_path)
-    values["protocol"]["test_folds"] = False
-    with refused("test_folds false leaves no image to test on"):
-        experiment_from_dict(values)

@@ -67,20 +67,3 @@ def test_a_start_whose_weights_do_not_fit_is_refused(finished):
     del values["models"]["longer"]
     with pytest.raises(InputError, match=r"models.vit.starts_from: the weights do not fit"):
         run_quietly(experiment_from_dict(values))
-
-
-@pytest.mark.parametrize(
-    "starts, message",
-    [
-        ({"vit": "resnett"}, "models.vit.starts_from: 'resnett' is not another model"),
-        ({"vit": "a.ckpt"}, "for other trained networks use models.vit.weights"),
-        ({"vit": "resnet", "resnet": "vit"}, "none of them can be trained first"),
-        ({"vit": "vit"}, "none of them can be trained first"),
-    ],
-)
-def test_an_impossible_starts_from_setting_is_refused(tmp_path, starts, message):
-    values = tiny_config(tmp_path)
-    for name, start in starts.items():
-        values["models"][name]["starts_from"] = start
-    with pytest.raises(InputError, match=message):
-        experiment_from_dict(values)

@@ -41,3 +41,9 @@ def tiny_experiment(output: Path, **changes: Any) -> Experiment:
 def run_quietly(experiment: Experiment, *, force: bool = False) -> list[RunResult]:
     """Execute all runs and print nothing."""
     return run_experiment(experiment, console=Console(quiet=True), force=force)
+
+
+def find_run(experiment: Path, name: str) -> Path:
+    """The folder of the one run of an experiment whose name begins like this."""
+    (folder,) = experiment.glob(f"{name}-*")
+    return folder

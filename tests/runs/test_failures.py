@@ -47,7 +47,7 @@ def test_a_failed_run_is_reported_with_its_reason_and_retried(tmp_path, capsys):
     assert not (planned_run / "failed.json").exists()
 
 
-def test_a_worker_does_not_repeat_a_run_that_has_just_failed(tmp_path, monkeypatch):
+def test_a_worker_does_not_repeat_a_run_that_has_just_failed_or_is_finished(tmp_path, monkeypatch):
     """The list of remaining runs is older than the failure, and the run is locked until the failure is written."""
     experiment = experiment_from_dict(_values(tmp_path, tmp_path / "fixed"))
     pool, began = ExperimentData(experiment.data), datetime.now(UTC)
@@ -65,16 +65,8 @@ def test_a_worker_does_not_repeat_a_run_that_has_just_failed(tmp_path, monkeypat
     assert (planned_run.failure.read_text(), planned_run.is_finished) == (failed, False)
     request = WorkRequest([planned_run], 0)  # of the next command, which tries again
     assert run_one(planned_run, pool, console=console, request=request) is RunState.FINISHED
-    assert planned_run.is_finished
-
-
-def test_a_worker_does_not_repeat_a_run_that_another_one_finished(tmp_path):
-    experiment = experiment_from_dict(_values(tmp_path, tmp_path / "fixed"))
-    data, request = ExperimentData(experiment.data), WorkRequest([], 0)
-    (resnet,) = [run for run in grid(experiment, data, world_size=1) if run.model == "resnet"]
-    assert run_one(resnet, data, console=Console(quiet=True), request=request) is RunState.FINISHED
-    files = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file() and path != resnet.lock}
-    assert run_one(resnet, data, console=Console(quiet=True), request=request) is RunState.FINISHED
+    files = {path: path.stat().st_mtime_ns for path in planned_run.folder.rglob("*.*") if path != planned_run.lock}
+    assert run_one(planned_run, pool, console=console, request=request) is RunState.FINISHED
     assert {path: path.stat().st_mtime_ns for path in files} == files
 
 

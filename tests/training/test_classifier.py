@@ -309,19 +309,15 @@ def test_an_average_copies_infinite_and_integer_buffers():
     torch.testing.assert_close(average.network.weight, network.weight - 0.5)
 
 
-def test_a_progress_line_is_printed_when_none_was_for_some_seconds(monkeypatch, tmp_path):
-    monkeypatch.setattr(progress, "MAX_SECONDS_BETWEEN_LINES", 0.0)
-    monkeypatch.setattr(progress, "MIN_SECONDS_BETWEEN_LINES", 99.0)
-    output = io.StringIO()
-    console = Console(file=output, width=200)
-    shown = progress.RunProgress("run", batch_size=5, path=tmp_path / "progress.json", console=console)
-    _trainer(max_steps=STEPS, callbacks=[shown]).fit(_classifier(), _data())
-    assert len(output.getvalue().splitlines()) == STEPS
+EVERY_STEP = [f"{step}/7" for step in range(1, 8)]
 
 
-@pytest.mark.parametrize(("apart", "printed"), [(0.0, [f"{step}/7" for step in range(1, 8)]), (99.0, ["7/7"])])
-def test_progress_lines_are_few_and_the_last_one_is_complete(monkeypatch, tmp_path, apart, printed):
-    monkeypatch.setattr(progress, "MIN_SECONDS_BETWEEN_LINES", apart)
+@pytest.mark.parametrize(
+    ("least", "most", "printed"), [(0.0, 99.0, EVERY_STEP), (99.0, 99.0, ["7/7"]), (99.0, 0.0, EVERY_STEP)]
+)
+def test_progress_lines_are_few_and_the_last_one_is_complete(monkeypatch, tmp_path, least, most, printed):
+    monkeypatch.setattr(progress, "MIN_SECONDS_BETWEEN_LINES", least)
+    monkeypatch.setattr(progress, "MAX_SECONDS_BETWEEN_LINES", most)
     monkeypatch.setattr(progress, "MAX_PROGRESS_LINES", 6)
     output = io.StringIO()
     console = Console(file=output, width=200)

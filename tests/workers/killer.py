@@ -13,48 +13,32 @@ from torch import nn
 
 
 class KillAtStep(Callback):
-    """SIGKILL at one hook of one step."""
+    """SIGKILL at one hook of one step, or of a later one."""
 
     def __init__(self, step: int, hook: str) -> None:
         self.step = step
-        self.hook = hook
+        setattr(self, hook, self._call)
 
-    def _strike(self, hook: str, trainer: lightning.Trainer) -> None:
-        if hook == self.hook and trainer.global_step >= self.step:
-            os.kill(os.getpid(), signal.SIGKILL)
+    def _call(self, trainer: lightning.Trainer, *_: Any) -> None:
+        if trainer.global_step >= self.step:
+            self.strike(trainer)
 
-    def on_train_batch_start(self, trainer: lightning.Trainer, *_: Any) -> None:
-        self._strike("on_train_batch_start", trainer)
-
-    def on_before_optimizer_step(self, trainer: lightning.Trainer, *_: Any) -> None:
-        self._strike("on_before_optimizer_step", trainer)
-
-    def on_train_batch_end(self, trainer: lightning.Trainer, *_: Any) -> None:
-        self._strike("on_train_batch_end", trainer)
-
-    def on_validation_batch_end(self, trainer: lightning.Trainer, *_: Any) -> None:
-        self._strike("on_validation_batch_end", trainer)
-
-    def on_validation_end(self, trainer: lightning.Trainer, *_: Any) -> None:
-        self._strike("on_validation_end", trainer)
-
-    def on_save_checkpoint(self, trainer: lightning.Trainer, *_: Any) -> None:
-        self._strike("on_save_checkpoint", trainer)
+    def strike(self, trainer: lightning.Trainer) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 class RaiseAtStep(KillAtStep):
     """A second Ctrl-C: nothing more is saved, and the process continues."""
 
-    def _strike(self, hook: str, trainer: lightning.Trainer) -> None:
-        if hook == self.hook and trainer.global_step >= self.step:
-            raise KeyboardInterrupt
+    def strike(self, trainer: lightning.Trainer) -> None:
+        raise KeyboardInterrupt
 
 
 class AskToStop(KillAtStep):
     """The SIGTERM of a scheduler, within a step or a validation."""
 
-    def _strike(self, hook: str, trainer: lightning.Trainer) -> None:
-        if hook == self.hook and trainer.global_step == self.step:
+    def strike(self, trainer: lightning.Trainer) -> None:
+        if trainer.global_step == self.step:
             signal.raise_signal(signal.SIGTERM)
 
 
@@ -88,10 +72,9 @@ class KillOnce(KillAtStep):
         super().__init__(step, "on_train_batch_end")
         self.mark = Path(mark)
 
-    def _strike(self, hook: str, trainer: lightning.Trainer) -> None:
-        if hook == self.hook and trainer.global_step >= self.step:
-            with contextlib.suppress(FileExistsError), self.mark.open("x"):
-                super()._strike(hook, trainer)
+    def strike(self, trainer: lightning.Trainer) -> None:
+        with contextlib.suppress(FileExistsError), self.mark.open("x"):
+            super().strike(trainer)
 
 
 class Fragile(nn.Module):

@@ -16,6 +16,7 @@ import torch
 
 from tests import children
 from tests.experiments.tiny import run_quietly, tiny_config, tiny_experiment
+from tests.refused import Evil
 from vit_vs_cnn.cli import main
 from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.errors import RunsFailed
@@ -136,11 +137,6 @@ def test_a_damaged_result_fails_its_run_only(tmp_path, pair, kind):
     assert [planned_run.state for planned_run in read_status(tmp_path / "runs" / "tiny").runs] == ["failed", "done"]
 
 
-class _Evil:
-    def __reduce__(self):
-        return os.system, ("touch executed",)
-
-
 @pytest.mark.parametrize(
     ("kind", "why"),
     [
@@ -161,7 +157,7 @@ def test_a_damaged_checkpoint_fails_its_run_only_and_executes_nothing(tmp_path, 
         contents = torch.load(checkpoint, weights_only=True)
         torch.save({name: value for name, value in contents.items() if name != "optimizer_states"}, checkpoint)
     elif kind == "code":
-        torch.save({"vit_vs_cnn": {}, "state_dict": _Evil()}, checkpoint)
+        torch.save({"vit_vs_cnn": {}, "state_dict": Evil()}, checkpoint)
     else:
         _damage(checkpoint, kind)
     before = checkpoint.read_bytes()

@@ -1,7 +1,6 @@
 """A run that is killed at any time and resumed ends like an uninterrupted one."""
 
 import json
-import random
 import signal
 from pathlib import Path
 from typing import Any
@@ -17,14 +16,6 @@ from vit_vs_cnn.networks.evaluation import Predictions
 from vit_vs_cnn.runs.run import Run
 from vit_vs_cnn.runs.test_set_log import TestSetLog
 from vit_vs_cnn.training.checkpoints import read_checkpoint
-
-HOOKS = (
-    "on_train_batch_start",
-    "on_before_optimizer_step",
-    "on_train_batch_end",
-    "on_validation_batch_end",
-    "on_save_checkpoint",
-)
 
 
 def _run(values: dict[str, Any]) -> None:
@@ -155,22 +146,6 @@ def test_a_stopped_run_resumes_bit_for_bit_and_calls_callbacks_for_every_batch(t
     for name in ("calm", "killed"):
         counts = _final_state(tmp_path / name, "resnet")[0]["callbacks"]["CountBatches"]
         assert counts == {"begun": 14, "ended": 14}, "two batches for each step"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("model", ["vit", "resnet"])
-def test_a_run_killed_at_ten_random_steps_resumes_bit_for_bit(tmp_path, model):
-    models = {model: tiny_config(tmp_path)["models"][model]}
-    assert _in_child(tiny_config(tmp_path / "calm", models=models)) == 0
-    values = tiny_config(tmp_path / "killed", models=models)
-    chance = random.Random(11)
-    deaths = 0
-    for step in sorted(chance.sample(range(22), 10)):
-        deaths += _run_and_die(values, step=step, hook=chance.choice(HOOKS)) == -signal.SIGKILL
-    assert deaths >= 8  # without a later call of the hook the run finishes
-    assert _in_child(values) == 0
-
-    _assert_ends_alike(tmp_path, model)
 
 
 @pytest.mark.parametrize("moment", [(TestSetLog, "record"), (Run, "write_result")], ids=lambda moment: moment[1])

@@ -337,19 +337,3 @@ def test_auto_uses_processes_if_they_are_faster(tmp_path, monkeypatch, steps, se
     values["models"]["probe"] = {**values["models"]["resnet"], "starts_from": "resnet", "finetune": "head"}
     probes = [run for run in grid(experiment_from_dict(values), pool, world_size=1) if run.model == "probe"]
     assert not is_multiprocessing_faster(probes, pool)  # the features of 120 images are computed once
-
-
-@pytest.mark.parametrize(
-    ("executor", "message"),
-    [
-        ("cloud", "executor.name: expected one of auto, local, processes, ray, got cloud"),
-        ({"name": "local", "workers": 3}, "workers 3 needs another executor"),
-        ({"name": "processes", "workers": 0}, "executor: workers 0 must be from 1 to 4096"),
-        ({"retries": -1}, "retries -1 must be from 0 to 1000"),
-        ({"name": "ray", "resources": {"CPU": -1.0}}, "resources.CPU must be 0 or more, but is -1.0"),
-    ],
-)
-def test_an_impossible_executor_is_refused(tmp_path, executor, message):
-    with pytest.raises(InputError) as caught:
-        experiment_from_dict({**tiny_config(tmp_path), "executor": executor})
-    assert message in str(caught.value)
