@@ -62,7 +62,7 @@ def test_every_config_of_the_project_is_valid(path):
         ("execution.compile", "maybe", "execution.compile: expected true or false, got maybe"),
         ("name", "../up", "name: expected a text that can name a folder"),
         ("models.vit.finetune", "none", "models.vit.finetune: expected full, head, or a mapping"),
-        ("models.vit.finetune", {"last": -1}, "finetune.last -1 must be at least 0"),
+        ("models.vit.finetune", {"last": -1}, "models.vit.finetune: last -1 must be at least 0"),
         ("models.vit.finetune", {"head": True, "last": 2}, "finetune: head and last cannot be combined"),
         ("minutes", 0, "minutes: expected a number above 0"),
         ("minutes", True, "minutes: expected a number or null"),

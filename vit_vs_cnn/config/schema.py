@@ -266,7 +266,7 @@ class Weights:
         values = [name for name in ("run", "file", "hub") if getattr(self, name)]
         if len(values) != 1:
             raise InputError(f"expected exactly one of run, file, hub; given: {', '.join(values) or 'none'}")
-        check_numbers(vars(self), "weights.{name} {value} must be {bounds}", max_known_overlap=AT_LEAST_0)
+        check_numbers(vars(self), max_known_overlap=AT_LEAST_0)
         if self.model is not None and self.run is None:
             raise InputError("weights.model needs weights.run with the folder of an experiment")
 
@@ -291,7 +291,7 @@ class Finetuning:
     def __post_init__(self) -> None:
         if self.head and self.last is not None:
             raise InputError("finetune: head and last cannot be combined")
-        check_numbers(vars(self), "finetune.{name} {value} must be {bounds}", last=AT_LEAST_0, epochs=Bounds(above=0))
+        check_numbers(vars(self), last=AT_LEAST_0, epochs=Bounds(above=0))
 
     @property
     def text(self) -> str:
@@ -321,9 +321,8 @@ class Pretraining:
     patch: int = 4
 
     def __post_init__(self) -> None:
-        steps, patch = Bounds(at_least=1, at_most=MAX_STEPS), Bounds(at_least=2)
-        bounds = {"steps": steps, "mask": Bounds(above=0, below=1), "patch": patch}
-        check_numbers(vars(self), "pretrain.{name} {value} must be {bounds}", **bounds)
+        steps = Bounds(at_least=1, at_most=MAX_STEPS)
+        check_numbers(vars(self), steps=steps, mask=Bounds(above=0, below=1), patch=Bounds(at_least=2))
 
 
 @dataclass(frozen=True)
@@ -342,8 +341,7 @@ class Distillation:
     temperature: float = 3.0
 
     def __post_init__(self) -> None:
-        bounds = {"weight": SHARE, "temperature": Bounds(above=0)}
-        check_numbers(vars(self), "distill.{name} {value} must be {bounds}", **bounds)
+        check_numbers(vars(self), weight=SHARE, temperature=Bounds(above=0))
 
 
 class RecipeSource(StrEnum):

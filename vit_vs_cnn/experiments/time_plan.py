@@ -510,11 +510,8 @@ def _with_grid(experiment: Experiment, chosen: GridPlan, fixed: Collection[str])
 
 def _check_recipes(experiment: Experiment, free: Collection[str]) -> None:
     for name, model in experiment.models.items():
-        for place, over, setting in (
-            ("by_size", model.by_size, "train_sizes"),
-            ("by_budget", model.by_budget, "budget"),
-        ):
-            if over and setting in free:
+        for place, setting in {"by_size": "train_sizes", "by_budget": "budget"}.items():
+            if getattr(model, place) and setting in free:
                 raise InputError(
                     f"models.{name}.{place}: minutes chooses protocol.{setting}, maybe others than these; "
                     "name them on the command line too, or leave minutes out"

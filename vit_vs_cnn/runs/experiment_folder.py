@@ -45,9 +45,6 @@ def read_run_names(folder: Path) -> dict[str, Budget | None]:
     try:
         grid = json.loads((folder / "runs.json").read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        if (folder / "tuning" / "runs.json").exists():
-            message = f"{folder} has no runs but those of the search for recipes, in {folder / 'tuning'}"
-            raise InputError(message) from error
         inside = [path.parent.name for path in sorted(folder.glob("*/runs.json"))]
         meant = f"; did you mean {folder / inside[0]}?" if inside else ""
         message = f"{folder} is not the folder of an experiment: it has no readable runs.json{meant}"

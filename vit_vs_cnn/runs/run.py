@@ -258,18 +258,9 @@ class Run:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, from which ``run_from_dict`` makes an equal run."""
-        run = {
-            "model": self.model,
-            "train_size": self.train_size,
-            "budget": self.budget.to_dict(),
-            "seed": self.seed,
-            "fingerprint": self.fingerprint,
-            "world_size": self.world_size,
-            **({"weights": dict(self.weights)} if self.weights else {}),
-            **({"pretrain_size": self.pretrain_size} if self.pretrain_size is not None else {}),
-            **({"unlabelled": self.unlabelled} if self.unlabelled is not None else {}),
-            **({"is_pretraining": True} if self.is_pretraining else {}),
-        }
+        optional = ("weights", "pretrain_size", "unlabelled", "is_pretraining")
+        run = {name: getattr(self, name) for name in ("model", "train_size", "seed", "fingerprint", "world_size")}
+        run |= {"budget": self.budget.to_dict()} | {name: value for name in optional if (value := getattr(self, name))}
         return {"experiment": self.experiment.to_dict(), "run": run}
 
     def write_result(self, result: RunResult | PretrainingResult) -> None:

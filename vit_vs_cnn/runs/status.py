@@ -3,7 +3,7 @@
 import time
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
@@ -245,11 +245,9 @@ class LiveStatus:
         self._ended = {run.folder for run in before if run.state in ENDED_STATES}
         if done := sum(run.state is RunState.FINISHED for run in before):
             self.console.print(f"{done:,} of {format_count(len(before), 'run')} finished before")
-        if not self.console.is_terminal:
-            yield
-            self._follow()
-            return
-        with Live(console=self.console, transient=True, auto_refresh=False) as self._live:
+        is_terminal = self.console.is_terminal
+        live = Live(console=self.console, transient=True, auto_refresh=False) if is_terminal else nullcontext()
+        with live as self._live:
             yield
             self._follow()
 
