@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
-#: What glibc's ``mallopt`` calls its thresholds, and the largest that it takes for blocks of their own: 32 MiB.
+#: What glibc's ``mallopt`` calls its thresholds, and the largest one for separate blocks: 32 MiB.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _LARGEST_MMAP_THRESHOLD = -1, -3, 2**25
 #: Loggers whose level is changed for the time of a training.
 _LOGGERS = ("lightning.pytorch", "lightning.fabric")
@@ -143,7 +143,7 @@ class TimeLimitReached(BaseException):
 def time_limit(seconds: float) -> Iterator[None]:
     """Raise TimeLimitReached in a block after this time, in the thread that runs it.
 
-    In threads other than the main one, and on Windows, which has no such signal, there is no limit.
+    The limit holds in the main thread only, and not on Windows, which lacks this signal.
     """
     if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
         yield

@@ -111,7 +111,7 @@ def make_transform(augmentation: Augmentation, *, trust: bool) -> CustomTransfor
 def make_loss(
     spec: Mapping[str, Any] | None, *, num_classes: int, mixed: bool, location: str, trust: bool
 ) -> Callable[[Tensor, Tensor], Tensor] | None:
-    """The user-defined loss of a model, tried on made-up logits of two images; None if there is none.
+    """The user-defined loss of a model, tried on made-up logits of two images; None without one.
 
     With ``mixed``, labels are class probabilities ``(batch, classes)`` instead of class indices.
     """

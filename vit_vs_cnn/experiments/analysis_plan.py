@@ -286,7 +286,7 @@ def _text(value: Any) -> str:
 
 
 def read_plan(folder: Path) -> AnalysisPlan | None:
-    """The plan of the experiment in a folder; None if there is none. Raises InputError: the file cannot be read."""
+    """The plan of the experiment in a folder; None without a file. Raises InputError: the file cannot be read."""
     path = folder / FILE_NAME
     if not path.exists():
         return None

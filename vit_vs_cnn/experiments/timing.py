@@ -168,7 +168,7 @@ def _fitting_batch(prepared: PreparedRun, batch_size: int, room: float) -> int:
 
 
 def _started_config(experiment: Experiment) -> Mapping[str, Any]:
-    """The config in the folder of an experiment or of its search for recipes; empty if there is none."""
+    """The config in the folder of an experiment or of its search for recipes; empty without one."""
     places = (experiment.folder / "experiment.yaml", experiment.folder / "tuning" / "experiment.yaml")
     return next((read_config(path) for path in places if path.exists()), {})
 

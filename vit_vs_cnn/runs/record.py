@@ -53,7 +53,7 @@ def table_text(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def read_table(path: Path) -> list[dict[str, Any]]:
-    """Read what ``table_text`` wrote. An empty field is None. Raises InputError: no table, or a surplus cell."""
+    """Read what ``table_text`` wrote. An empty field is None. Raises InputError: a missing file or a surplus cell."""
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             lines = list(csv.DictReader(file))
@@ -85,7 +85,7 @@ def _value_of(text: str | None) -> Any:
 
 
 def read_result_table(path: Path) -> list[RunResult]:
-    """Read a table of runs, one result a line. Raises InputError: no table, no run, or a line that is no result."""
+    """Read a table of runs, one result a line. Raises InputError: a missing or unusable table."""
     rows = read_table(path)
     if not rows:
         raise InputError(f"{path}: the table has no runs")

@@ -95,7 +95,7 @@ class Run:
 
     @cached_property
     def teacher(self) -> "Run | None":
-        """The run whose network teaches it; None if there is no teacher, or it is a file."""
+        """The run whose network teaches it; None without a teacher, or for one in a file."""
         distill = self.recipe.distill
         is_model = distill is not None and distill.teacher in self.experiment.models
         return replace(self, model=distill.teacher) if distill is not None and is_model else None
@@ -136,7 +136,7 @@ class Run:
 
     @cached_property
     def variants(self) -> "list[Run]":
-        """The runs of the variants of its model, scored on validation images, in a folder inside of its own."""
+        """The runs of the variants of its model, scored on validation images, in a subfolder."""
         if self.recipe.variants and self.world_size > 1:
             raise InputError(f"models.{self.model}.variants: a run with variants needs a single device")
         runs = []

@@ -93,7 +93,7 @@ class ExperimentStatus:
 
 
 def read_status(folder: Path) -> ExperimentStatus:
-    """Status of an experiment; before its first run, of its search for recipes. Raises InputError: there is none."""
+    """Status of an experiment; before its first run, of its search for recipes. Raises InputError: neither exists."""
     if not (folder / "runs.json").exists() and (folder / "tuning" / "runs.json").exists():
         return replace(read_status(folder / "tuning"), name=f"{folder.resolve().name}, search for recipes")
     grid = read_run_names(folder)
@@ -110,7 +110,7 @@ def read_status(folder: Path) -> ExperimentStatus:
 
 
 def read_all(folder: Path) -> list[ExperimentStatus]:
-    """Status of each experiment in a folder. Unreadable ones give a warning. Raises InputError: there is none."""
+    """Status of each experiment in a folder. Unreadable ones give a warning, and an InputError if all are."""
     results = []
     searches = {path.parents[1] for path in folder.glob("*/tuning/runs.json")}
     for path in sorted(searches | {path.parent for path in folder.glob("*/runs.json")}):

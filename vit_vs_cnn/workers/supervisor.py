@@ -44,7 +44,7 @@ def take_runs(
 ) -> None:
     """Complete every run of the request that no other process is working on, one after the other.
 
-    A run that several devices share is executed in a process of its own, which Lightning starts once for each device.
+    A run that several devices share is executed in a separate process, which Lightning starts once for each device.
 
     Arguments:
         wait_for_others: wait for runs of other processes, and take over those that they abandon.
