@@ -22,17 +22,17 @@ def open_console(*, quiet: bool = False) -> "Console":
     return Console(stderr=True, quiet=quiet, markup=False, emoji=False, highlight=False, soft_wrap=True)
 
 
-def rate_limited_printer(console: "Console") -> Callable[[str], None]:
-    """Return a function that prints a line, and drops it if it printed another one in the last few seconds."""
-    printed = time.monotonic()
+def rate_limited(act: Callable[[Any], None]) -> Callable[[Any], None]:
+    """Return a function that calls another one, and does nothing if it called it in the last few seconds."""
+    last = time.monotonic()
 
-    def report(text: str) -> None:
-        nonlocal printed
-        if time.monotonic() - printed >= SECONDS_BETWEEN_LINES:
-            console.print(text)
-            printed = time.monotonic()
+    def act_seldom(argument: Any) -> None:
+        nonlocal last
+        if time.monotonic() - last >= SECONDS_BETWEEN_LINES:
+            act(argument)
+            last = time.monotonic()
 
-    return report
+    return act_seldom
 
 
 @contextmanager

@@ -146,7 +146,7 @@ def test_features_do_not_depend_on_the_number_of_batches_at_a_time(trained_elsew
 
 
 def test_the_computation_of_features_prints_their_number_and_the_time_left(trained_elsewhere, tmp_path, monkeypatch):
-    monkeypatch.setattr("vit_vs_cnn.workers.probe.SECONDS_BETWEEN_LINES", 0.0)
+    monkeypatch.setattr("vit_vs_cnn.console.SECONDS_BETWEEN_LINES", 0.0)
     monkeypatch.setattr("vit_vs_cnn.workers.probe.CPU_BATCH_SIZE", 37)
     output = io.StringIO()
     experiment = experiment_from_dict(_values(trained_elsewhere, tmp_path, train_sizes=[120]))

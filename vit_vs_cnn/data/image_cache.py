@@ -24,7 +24,7 @@ from jaxtyping import UInt8
 from rich.progress import track
 
 from vit_vs_cnn.bounds import as_rows_and_cols
-from vit_vs_cnn.console import format_count, open_console, rate_limited_printer
+from vit_vs_cnn.console import format_count, open_console, rate_limited
 from vit_vs_cnn.data.decoding import UnreadableImage, decode_image, find_gray_bits, image_files, list_formats
 from vit_vs_cnn.data.images import UNKNOWN, LabelledImages, concatenate, fingerprint_with_groups, hash_pixels
 from vit_vs_cnn.data.listing import (
@@ -286,7 +286,7 @@ def track_writing(pixels: Pixels, items: Iterable[Item], task: str) -> Iterator[
     if console.is_terminal:
         yield from track(items, task, len(pixels), console=console, transient=True)
         return
-    report = rate_limited_printer(console)
+    report = rate_limited(console.print)
     for count, item in enumerate(items):
         report(f"{task}: {count:,} of {len(pixels):,} ...")
         yield item

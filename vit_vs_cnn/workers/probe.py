@@ -6,6 +6,7 @@ import math
 import os
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,7 +19,7 @@ from rich.console import Console
 from torch import Tensor, nn
 
 from vit_vs_cnn.config.identity import hash_settings
-from vit_vs_cnn.console import SECONDS_BETWEEN_LINES, format_count, rate_limited_printer
+from vit_vs_cnn.console import format_count, rate_limited
 from vit_vs_cnn.data.augmentation.augmenter import Augmentation, Augmenter
 from vit_vs_cnn.data.batches import channel_statistics
 from vit_vs_cnn.data.images import LabelledImages
@@ -85,7 +86,7 @@ def fit_head(prepared: PreparedRun, console: Console) -> FittedNetwork:
     folder = output_folder(run.experiment.folder) / FEATURE_FOLDER / hash_settings(key)
     cache = FeatureCache(folder, network, normalize, classifier, run.name, console, run.progress, is_bfloat16)
     training, validation = (cache.features(part) for part in (images.training, images.validation))
-    report = rate_limited_printer(console)
+    report = rate_limited(console.print)
     fitted = fit_logistic_regression(
         training,
         images.training.labels.numpy(),
@@ -119,27 +120,6 @@ def count_parallel_batches(threads: int) -> int:
     return min(MAX_PARALLEL_BATCHES, max(1, (os.cpu_count() or 1) // threads))
 
 
-class _FeatureProgress:
-    """Prints the number of computed features and the time left, and writes the number for ``status``."""
-
-    def __init__(self, label: str, total: int, console: Console, path: Path) -> None:
-        self._label, self._total, self._console, self._path = label, total, console, path
-        self._count, self._start = 0, time.perf_counter()
-        self._printed = self._start
-        if total:
-            console.print(f"{label}: features of {format_count(total, 'image')}")
-
-    def add(self, count: int) -> None:
-        self._count, now = self._count + count, time.perf_counter()
-        if now - self._printed < SECONDS_BETWEEN_LINES or self._count == self._total:
-            return
-        write_text(self._path, json.dumps({"step": self._count, "steps": self._total, "unit": "image"}) + "\n")
-        left = duration((now - self._start) * (self._total - self._count) / self._count)
-        text = f"{self._label}: features of {self._count:,} of {self._total:,} images, about {left} left"
-        self._console.print(text)
-        self._printed = now
-
-
 @dataclass(frozen=True, eq=False)
 class FeatureCache:
     """The features of a frozen network, cached in a folder by the hash of each image."""
@@ -169,10 +149,20 @@ class FeatureCache:
             remove_partials(self.folder)
             features = self._load()
             missing = list({value: place for place, value in enumerate(wanted) if value not in features}.items())
-            progress = _FeatureProgress(self.label, len(missing), self.console, self.progress)
-            for start in range(0, len(missing), IMAGES_PER_FILE):
+            if total := len(missing):
+                self.console.print(f"{self.label}: features of {format_count(total, 'image')}")
+            start_time = time.perf_counter()
+
+            @rate_limited
+            def report(done: int) -> None:
+                """Print the number of images and the time left, and write the number for ``status``."""
+                left = duration((time.perf_counter() - start_time) * (total - done) / done)
+                write_text(self.progress, json.dumps({"step": done, "steps": total, "unit": "image"}) + "\n")
+                self.console.print(f"{self.label}: features of {done:,} of {total:,} images, about {left} left")
+
+            for start in range(0, total, IMAGES_PER_FILE):
                 hashes, places = zip(*missing[start : start + IMAGES_PER_FILE], strict=True)
-                computed = self._compute(images, torch.tensor(places), progress)
+                computed = self._compute(images, torch.tensor(places), lambda done, start=start: report(start + done))
                 path = self.folder / f"{hash_settings({'images': hashes})}.npz"
                 with atomic_write(path) as partial, partial.open("wb") as file:
                     np.savez(file, images=np.array(hashes, dtype=np.uint64), features=computed)
@@ -180,7 +170,7 @@ class FeatureCache:
         return np.stack([features[value] for value in wanted])
 
     def _compute(
-        self, images: LabelledImages, places: Int64[Tensor, "chosen"], progress: "_FeatureProgress"
+        self, images: LabelledImages, places: Int64[Tensor, "chosen"], report: Callable[[int], None]
     ) -> Float[np.ndarray, "chosen features"]:
         """Compute features of several batches at a time, in Python threads."""
         threads, on_cpu = torch.get_num_threads(), self.classifier.weight.device.type == "cpu"
@@ -190,7 +180,7 @@ class FeatureCache:
         with ThreadPoolExecutor(count, initializer=torch.set_num_threads, initargs=(threads,)) as pool:
             for features in pool.map(lambda batch: self._forward(images.take(batch), own), batches):
                 parts.append(features)
-                progress.add(len(features))
+                report(sum(map(len, parts)))
         features = torch.cat(parts)
         check_finite(features, self.label)
         return features.numpy()
