@@ -21,7 +21,7 @@ from vit_vs_cnn.config.reading import expand_short_forms, merge, override
 from vit_vs_cnn.console import join_names, open_console
 from vit_vs_cnn.errors import InputError, RunsFailed
 from vit_vs_cnn.mappings import group_by
-from vit_vs_cnn.process import preserve_process_state, quiet_lightning
+from vit_vs_cnn.process import preserve_process_state
 from vit_vs_cnn.strict_yaml import to_plain
 from vit_vs_cnn.workers import start_early
 
@@ -108,7 +108,6 @@ def train(
         from vit_vs_cnn.runs.experiment_folder import read_finished_results
         from vit_vs_cnn.workers.trainer import world_size
 
-    quiet_lightning()
     world_size(experiment)  # a missing device is found before the audit
     experiment, missing = _drop_missing_weights(experiment, console)
     if experiment.minutes is not None and experiment.data.kind in ("folder", "table", "own", "given"):

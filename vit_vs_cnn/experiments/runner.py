@@ -22,7 +22,6 @@ from vit_vs_cnn.experiments.tuning import tune
 from vit_vs_cnn.images.experiment_data import ExperimentData
 from vit_vs_cnn.mappings import flatten, group_by
 from vit_vs_cnn.networks.preparation import check_start_overlap, check_validation_batches, grid, prepare_network
-from vit_vs_cnn.process import quiet_lightning
 from vit_vs_cnn.runs.experiment_folder import (
     FINAL_FOLDER,
     FailureKind,
@@ -63,7 +62,6 @@ def run_experiment(
 
     Raises InputError, RunsFailed and Interrupted, as ``train``. The same command resumes.
     """
-    quiet_lightning()
     experiment = choose_precision(experiment)
     processes = world_size(experiment)
     if pool is None or (pool.rotates and experiment.searches_recipes):

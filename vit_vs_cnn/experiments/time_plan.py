@@ -21,7 +21,6 @@ from vit_vs_cnn.experiments.analysis_plan import find_binding_plan
 from vit_vs_cnn.experiments.timing import choose_micro_batches, choose_precision, runs_at_a_time, seconds_per_step
 from vit_vs_cnn.experiments.tuning import count_splits
 from vit_vs_cnn.images.experiment_data import ExperimentData
-from vit_vs_cnn.process import quiet_lightning
 from vit_vs_cnn.runs.status import duration
 from vit_vs_cnn.statistics.pair_comparison import MIN_SEEDS_FOR_CONCLUSION, too_few_images
 from vit_vs_cnn.workers.probe import count_parallel_batches
@@ -270,7 +269,6 @@ def plan_for_time(
         raise InputError(
             "minutes: only a single process can plan runs; run train once without a launcher, or leave minutes out"
         )
-    quiet_lightning()
     started = _started_experiment(experiment)
     pool = pool or ExperimentData.from_experiment(experiment)
     experiment = choose_micro_batches(choose_precision(experiment), pool, console)

@@ -4,7 +4,6 @@ import math
 import os
 import statistics
 import time
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -21,6 +20,7 @@ from vit_vs_cnn.data.batches import TrainingBatches, TrainingData
 from vit_vs_cnn.devices import bfloat16_units, free_memory, synchronize
 from vit_vs_cnn.errors import InputError, one_line
 from vit_vs_cnn.images.experiment_data import ExperimentData
+from vit_vs_cnn.mappings import flatten
 from vit_vs_cnn.models.cost import activation_bytes, count_parameters
 from vit_vs_cnn.networks.preparation import PreparedRun, prepare_network
 from vit_vs_cnn.networks.pretrained import weights_identities
@@ -135,8 +135,7 @@ def choose_micro_batches(experiment: Experiment, pool: ExperimentData, console: 
     """
     if experiment.trainer.get("accumulate_grad_batches", 1) != 1:
         return experiment
-    started = _started_config(experiment).get("models")
-    before = started if isinstance(started, Mapping) else {}
+    started = _started_settings(experiment)
     device, sharing = ("cpu", 1) if trains_on_cpu(experiment) else ("cuda", torch.cuda.device_count())
     workers = count_workers(experiment) if experiment.executor.name in ("auto", "processes") else 1
     room = _MEMORY_SHARE * free_memory(device) / math.ceil(workers / sharing) - _PROCESS_BYTES
@@ -144,8 +143,8 @@ def choose_micro_batches(experiment: Experiment, pool: ExperimentData, console: 
     for name, model in experiment.models.items():
         if model.finetune.head or model.micro_batch is not None:
             continue
-        if isinstance(before.get(name), Mapping):
-            models[name] = replace(model, micro_batch=before[name].get("micro_batch"))
+        if any(setting.startswith(f"models.{name}.") for setting in started):
+            models[name] = replace(model, micro_batch=started.get(f"models.{name}.micro_batch"))
             continue
         micro_batch = _fitting_batch(_prepare(experiment, name, pool), batch_size, room)
         if micro_batch < batch_size:
@@ -167,10 +166,10 @@ def _fitting_batch(prepared: PreparedRun, batch_size: int, room: float) -> int:
     return max(size for size in range(1, batch_size + 1) if not batch_size % size and size <= max(1, fitting))
 
 
-def _started_config(experiment: Experiment) -> Mapping[str, Any]:
-    """The config in the folder of an experiment or of its search for recipes; empty without one."""
+def _started_settings(experiment: Experiment) -> dict[str, Any]:
+    """Settings by dotted name in the folder of an experiment or of its search for recipes; empty without a config."""
     places = (experiment.folder / "experiment.yaml", experiment.folder / "tuning" / "experiment.yaml")
-    return next((read_config(path) for path in places if path.exists()), {})
+    return next((flatten(read_config(path)) for path in places if path.exists()), {})
 
 
 def choose_precision(experiment: Experiment) -> Experiment:
@@ -184,9 +183,8 @@ def choose_precision(experiment: Experiment) -> Experiment:
     has_units = (
         bool(bfloat16_units()) if trains_on_cpu(experiment) else torch.cuda.is_bf16_supported(including_emulation=False)
     )
-    chosen: Mapping[str, Any] = {"precision": "bf16-mixed"} if has_units else {}
-    if started := _started_config(experiment):
-        before = started.get("trainer")
-        chosen = before if isinstance(before, Mapping) else {}
-    precision = {name: value for name, value in chosen.items() if name == "precision"}
-    return replace(experiment, trainer={k: v for k, v in experiment.trainer.items() if k != "precision"} | precision)
+    chosen = "bf16-mixed" if has_units else None
+    if started := _started_settings(experiment):
+        chosen = started.get("trainer.precision")
+    others = {name: value for name, value in experiment.trainer.items() if name != "precision"}
+    return replace(experiment, trainer=others if chosen is None else others | {"precision": chosen})

@@ -24,7 +24,6 @@ from vit_vs_cnn.files import write_text
 from vit_vs_cnn.images.experiment_data import ExperimentData
 from vit_vs_cnn.networks.preparation import check_validation_batches
 from vit_vs_cnn.networks.pretrained import weights_identities
-from vit_vs_cnn.process import quiet_lightning
 from vit_vs_cnn.runs.experiment_folder import FailureKind, raise_failures, read_failure, write_experiment
 from vit_vs_cnn.runs.result import read_result
 from vit_vs_cnn.runs.run import Run
@@ -48,7 +47,6 @@ def tune(experiment: Experiment, *, console: Console) -> Experiment:
     """
     if is_launched_from_outside():
         raise InputError("tuning: recipes are searched for by one process; run tune without torchrun or srun")
-    quiet_lightning()
     pool = ExperimentData(experiment.data, "validation", trust=experiment.trusted)
     experiment = choose_micro_batches(choose_precision(experiment), pool, console)
     size = max(pool.resolve(size) for size in experiment.protocol.train_sizes)

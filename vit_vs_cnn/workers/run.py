@@ -41,7 +41,7 @@ from vit_vs_cnn.models.presets import RESIZE_OPTIONS
 from vit_vs_cnn.networks.evaluation import evaluate_once, hash_weights
 from vit_vs_cnn.networks.preparation import PreparedRun, prepare
 from vit_vs_cnn.networks.temperature import fit_on_validation
-from vit_vs_cnn.process import handle_signal, quiet_lightning
+from vit_vs_cnn.process import handle_signal
 from vit_vs_cnn.runs.experiment_folder import FailureKind, has_failed_since, is_locked, write_failure
 from vit_vs_cnn.runs.result import Provenance, RunData, RunResult, RunStart, RunState, ScoredOn, Scores, StartKind
 from vit_vs_cnn.runs.run import VARIANT_FOLDER, Run
@@ -115,7 +115,6 @@ def run_one(run: Run, data: ExperimentData, *, console: Console, request: WorkRe
         running: another process works on it, or this one only helps; waiting: a run that it starts from or is taught by
         has no result; otherwise finished or failed.
     """
-    quiet_lightning()
     run.checkpoint.parent.mkdir(parents=True, exist_ok=True)
     data = data.at_resolution(run.resolution)
     if is_helper_process():  # the first process holds the lock, and writes everything

@@ -14,6 +14,7 @@ from vit_vs_cnn.config.experiment import Experiment
 from vit_vs_cnn.config.reading import read_value
 from vit_vs_cnn.config.trainer import AUTO_PRECISION, as_list, trainer_settings
 from vit_vs_cnn.errors import InputError, one_line
+from vit_vs_cnn.process import quiet_lightning
 from vit_vs_cnn.runs.run import Run
 
 
@@ -57,6 +58,7 @@ def run_arguments(run: Run, steps: int) -> dict[str, Any]:
 
 def make_trainer(arguments: dict[str, Any]) -> lightning.Trainer:
     """Make a Trainer. Raises InputError: Lightning refuses the arguments, for example a device that does not exist."""
+    quiet_lightning()
     try:
         return lightning.Trainer(**arguments)
     except (MisconfigurationException, ValueError, TypeError, RuntimeError, ImportError) as error:
