@@ -10,7 +10,6 @@ from vit_vs_cnn.analysis.model_summaries import ModelSummary, macs_ratio
 from vit_vs_cnn.analysis.recommendation import Recommendation, RecommendationKind, find_equal_cost
 from vit_vs_cnn.console import format_count, format_millions, join_names
 from vit_vs_cnn.experiments.analysis_plan import MAX_EQUAL_MACS_RATIO
-from vit_vs_cnn.mappings import group_by
 from vit_vs_cnn.runs.result import StartKind
 from vit_vs_cnn.statistics.caveats import CaveatKind, CaveatSeverity
 from vit_vs_cnn.statistics.intervals import Estimate, format_interval, format_p_value
@@ -119,7 +118,7 @@ def write_answer(analysis: Analysis) -> Answer:
     shown = [models[key] for key in (advice.best, advice.rival) if key is not None]
     rest = [models[key] for key in advice.others]
     is_blocked = all(comparison.conclusion is Conclusion.NO_CONCLUSION for comparison in analysis.comparisons)
-    lacks_seeds = _needs_seeds(advice) or _has_caveat(advice, CaveatKind.UNFINISHED)
+    lacks_seeds = _caveat_kind(advice) in (CaveatKind.TOO_FEW_SEEDS, CaveatKind.UNFINISHED)
     stated = {CaveatKind.TOO_FEW_SEEDS} if lacks_seeds else set[CaveatKind]()  # by the recommendation
     stated |= {CaveatKind.FEW_EPOCHS} if _needs_training(analysis) else set()
     caveats = [caveat for caveat in analysis.caveats if caveat.kind not in stated]
@@ -211,31 +210,25 @@ def _further_comparisons(analysis: Analysis) -> list[str]:
 
 
 def _details(analysis: Analysis, shown: Sequence[ModelSummary]) -> list[str]:
-    """Balanced accuracies of imbalanced classes, image sizes, and variants that runs chose."""
-    size, balanced = analysis.answer_size, analysis.balanced_accuracies
+    """Balanced accuracies of imbalanced classes, variants that runs chose, and image sizes.
+
+    Sizes are stated, with the compute for one image, if a model is pretrained or they differ.
+    """
+    size, balanced, details = analysis.answer_size, analysis.balanced_accuracies, []
     values = [(model.display_name, balanced.get(model.key, {}).get(size)) for model in shown]
-    texts = [f"{name} {100 * value:.1f} %" for name, value in values if value is not None]
-    text = f"Balanced accuracy (mean of the accuracies of all classes) with {size:,} images: {', '.join(texts)}."
-    return [*[text] * bool(texts), *_image_sizes(shown), *_variants(shown)]
-
-
-def _image_sizes(shown: Sequence[ModelSummary]) -> list[str]:
-    """Size of the images of each model and its compute for one, if a model is pretrained or the sizes differ."""
-    by_size = group_by((model for model in shown if model.pixels), lambda model: model.pixels)
+    if texts := [f"{name} {100 * value:.1f} %" for name, value in values if value is not None]:
+        text = f"Balanced accuracy (mean of the accuracies of all classes) with {size:,} images: {', '.join(texts)}."
+        details.append(text)
+    sized = [model for model in shown if model.pixels]
     is_pretrained = any(model.start_kind in (StartKind.FINETUNED, StartKind.LINEAR_PROBE) for model in shown)
-    if len(by_size) < 2 and not is_pretrained:
-        return []
-    texts = [f"{model.display_name} {model.pixels} ({format_millions(model.macs)})" for model in shown if model.pixels]
-    return [f"Image size in pixels (multiply-accumulates for one image): {', '.join(texts)}."] * bool(texts)
-
-
-def _variants(shown: Sequence[ModelSummary]) -> list[str]:
-    """Variants that runs chose on their validation images."""
-    return [
-        f"Runs of the {model.display_name} kept the variant with the best validation accuracy: {model.variants}."
-        for model in shown
-        if model.variants
-    ]
+    if len({model.pixels for model in sized}) > 1 or (sized and is_pretrained):
+        sizes = [f"{model.display_name} {model.pixels} ({format_millions(model.macs)})" for model in sized]
+        details.append(f"Image size in pixels (multiply-accumulates for one image): {', '.join(sizes)}.")
+    for model in shown:
+        if model.variants:
+            text = f"Runs of the {model.display_name} kept the variant with the best validation accuracy"
+            details.append(f"{text}: {model.variants}.")
+    return details
 
 
 def _conclusion(analysis: Analysis, comparison: PairComparison) -> str:
@@ -266,8 +259,9 @@ def recommendation_text(analysis: Analysis) -> str:
         case RecommendationKind.NOTHING_LEARNED:
             text = _nothing_learned_text(analysis)
         case RecommendationKind.NO_CONCLUSION:
-            option = " (--protocol.seeds '[0, 1, 2]')" * _needs_seeds(advice)
-            option += "; run the same command again to finish them" * _has_caveat(advice, CaveatKind.UNFINISHED)
+            kind = _caveat_kind(advice)
+            option = " (--protocol.seeds '[0, 1, 2]')" * (kind is CaveatKind.TOO_FEW_SEEDS)
+            option += "; run the same command again to finish them" * (kind is CaveatKind.UNFINISHED)
             single = " The interval of one seed covers other test images only." * (comparison.seeds == 1)
             text = f"no conclusion: {comparison.caveat}{option}.{single}"
             if _needs_training(analysis):
@@ -301,13 +295,10 @@ def _nothing_learned_text(analysis: Analysis) -> str:
     )
 
 
-def _needs_seeds(advice: Recommendation) -> bool:
-    return _has_caveat(advice, CaveatKind.TOO_FEW_SEEDS)
-
-
-def _has_caveat(advice: Recommendation, kind: CaveatKind) -> bool:
+def _caveat_kind(advice: Recommendation) -> CaveatKind | None:
+    """Kind of the caveat of the deciding comparison."""
     caveat = None if advice.comparison is None else advice.comparison.caveat
-    return caveat is not None and caveat.kind is kind
+    return None if caveat is None else caveat.kind
 
 
 def _needs_training(analysis: Analysis) -> bool:
@@ -315,7 +306,8 @@ def _needs_training(analysis: Analysis) -> bool:
     advice = analysis.recommendation
     starts = {model.key: model.start_kind for model in analysis.models}
     is_scratch = StartKind.SCRATCH in (starts.get(advice.best), starts.get(advice.rival or ""))
-    is_undecided = advice.kind is RecommendationKind.NOT_ENOUGH_EVIDENCE or _needs_seeds(advice)
+    lacks_seeds = _caveat_kind(advice) is CaveatKind.TOO_FEW_SEEDS
+    is_undecided = advice.kind is RecommendationKind.NOT_ENOUGH_EVIDENCE or lacks_seeds
     return is_scratch and is_undecided and bool(_few_epochs_text(analysis))
 
 
