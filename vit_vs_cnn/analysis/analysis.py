@@ -206,12 +206,9 @@ def _balanced_accuracies(
 
 
 def read_analysis(folder: Path) -> tuple[Analysis, list[RunResult], Answers | None]:
-    """Analyse the finished runs of an experiment's folder.
+    """Analysis, results and predictions of the finished runs in an experiment's folder.
 
-    If predictions cannot be read, intervals are wider, and a caveat is added.
-
-    Returns:
-        the analysis, the results, and the predictions, None if they cannot be read.
+    If predictions cannot be read, they are None, intervals are wider, and a caveat is added.
 
     Raises:
         InputError: the folder has no experiment, or none of its runs is finished.
@@ -233,11 +230,7 @@ def read_analysis(folder: Path) -> tuple[Analysis, list[RunResult], Answers | No
 
 
 def find_plan(folder: Path, results: Sequence[RunResult]) -> AnalysisPlan | None:
-    """The plan of an experiment with earlier analyses of its question, and without added seeds that are exploratory.
-
-    Raises:
-        InputError: the plan cannot be read.
-    """
+    """Plan with earlier analyses of its question, without exploratory seeds. Raises InputError: it cannot be read."""
 
     def with_earlier(plan: AnalysisPlan) -> AnalysisPlan:
         earlier = find_earlier_analyses(folder, _primary_results(results, plan))
@@ -276,11 +269,7 @@ def _primary_results(results: Sequence[RunResult], plan: AnalysisPlan) -> list[R
 
 
 def read_table_analysis(path: Path) -> Analysis:
-    """Analyse a table of results (CSV), with the analysis plan in the same folder if there is one.
-
-    Raises:
-        InputError: see ``read_result_table``; or the plan cannot be read.
-    """
+    """Analyse a table of results (CSV), by the plan in its folder if there is one. Raises InputError: unreadable."""
     return analyze(read_result_table(path), plan=read_plan(path.parent))
 
 

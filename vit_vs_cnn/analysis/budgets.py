@@ -59,14 +59,7 @@ class EqualCostDifference:
 
 
 class BudgetResults:
-    """Results of an experiment by training budget, the longest last.
-
-    Arguments:
-        correct: mask of correctly classified test images for each run, by its name; None if unknown.
-
-    Raises:
-        InputError: see ``measure``.
-    """
+    """Results of an experiment by training budget, the longest last. Arguments and errors are those of ``measure``."""
 
     def __init__(
         self, results: Sequence[RunResult], correct: Mapping[str, np.ndarray] | None = None, chance: float | None = None

@@ -80,11 +80,7 @@ def find_caveats(
     log_caveats: LogCaveats,
     few_classes: Sequence[str] = (),
 ) -> list[Caveat]:
-    """All caveats of an experiment, the most severe first.
-
-    Arguments:
-        few_classes: sentences on networks that predict few classes.
-    """
+    """All caveats of an experiment, the most severe first. ``few_classes`` are those of ``Answers``."""
     caveats = [
         *_plan_caveats(results, plan, log_caveats),
         *_score_caveats(results, few_classes),
@@ -104,7 +100,6 @@ _INFORMS, _WEAKENS = CaveatSeverity.INFORMS, CaveatSeverity.WEAKENS
 
 
 def _plan_caveats(results: Sequence[RunResult], plan: AnalysisPlan | None, log_caveats: LogCaveats) -> Iterator[Caveat]:
-    """Caveats from the analysis plan and the test-set log."""
     for text in missing_weights_texts(dict(plan.missing_weights)) if plan and plan.missing_weights else ():
         yield Caveat(CaveatKind.WEIGHTS_MISSING, text, _WEAKENS)
     for text in dict.fromkeys(log_caveats[r.model].text for r in results if r.model in log_caveats):
@@ -190,7 +185,6 @@ def _sensitivity_caveats(first: RunResult, second: RunResult) -> Iterator[Caveat
 
 
 def _augmentation_caveats(results: Sequence[RunResult]) -> Iterator[Caveat]:
-    """Caveat if models have different augmentations at the same training-set size."""
     for size in sorted({r.train_size for r in results}):
         sides: dict[str, list[str]] = {}
         for model, runs in group_by((r for r in results if r.train_size == size), _model).items():

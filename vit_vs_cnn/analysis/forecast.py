@@ -47,12 +47,7 @@ class Forecast:
 def reason_not_forecast(
     point: AccuracyPoint, runs: Sequence[RunResult], chance: float | None, test_images: int
 ) -> str | None:
-    """Reason why a curve has no forecast: it is flat because its network is hardly trained. None if there is none.
-
-    Arguments:
-        point: accuracy at the largest size, of the ``runs``.
-        chance: accuracy of always predicting the most frequent class; None if unknown.
-    """
+    """Reason why a curve with this last point has no forecast: its network is hardly trained. None if it has one."""
     if chance is not None and failed_to_learn(np.array([point.accuracy.value]), chance, test_images).all():
         return (
             f"with {point.train_size:,} images the accuracy is not clearly better than always predicting the most "
@@ -103,10 +98,7 @@ def _fit(
     errors: Float[np.ndarray, "samples sizes"],
     deviations: Float[np.ndarray, "sizes"],
 ) -> tuple[Float[np.ndarray, "samples"], Float[np.ndarray, "samples"], Float[np.ndarray, "samples"]]:
-    """Scale, exponent and floor by weighted least squares, 0 <= floor <= min(errors), for each sample.
-
-    Given the exponent, scale and floor are found by linear regression.
-    """
+    """Scale, exponent and floor by weighted least squares, 0 <= floor <= min(errors), for each sample."""
     exponents = np.tile(_EXPONENTS, (len(errors), 1))
     rows = np.arange(len(errors))
     for step in range(_REFINEMENTS + 1):

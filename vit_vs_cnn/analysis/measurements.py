@@ -77,7 +77,6 @@ class Measurements:
         return SeedScores(accuracies, images, [self.correct[m, n, i].astype(np.float64) for i in s])
 
     def _at(self, model: str, size: int, seeds: Sequence[int]) -> tuple[int, int, list[int]]:
-        """Indices of runs."""
         return self.models.index(model), self.sizes.index(size), [self.seeds.index(seed) for seed in seeds]
 
     def differences(self, first: str, second: str, seeds: Sequence[int]) -> dict[int, Float[np.ndarray, "seeds"]]:
@@ -96,11 +95,7 @@ class Measurements:
         return results
 
     def failed_seeds(self, model: str, size: int, seeds: Sequence[int] | None = None) -> list[int]:
-        """Seeds of the runs that learned nothing (``failed_to_learn``) or are far below others (``far_below_others``).
-
-        Arguments:
-            seeds: seeds of the runs that are examined; by default all of the model at this size.
-        """
+        """Seeds of runs, by default of all, that ``failed_to_learn`` or are ``far_below_others``."""
         if not (seeds := self.shared_seeds(size, model) if seeds is None else seeds):
             return []
         failed, at = np.zeros(len(seeds), dtype=bool), self._at(model, size, seeds)
@@ -144,9 +139,6 @@ def far_below_others(
 
     The gap must exceed 12 points plus 2.5 standard errors of the difference of two runs. None failed if a validation
     accuracy is missing.
-
-    Arguments:
-        images: number of validation images of each run.
     """
     failed, order = np.zeros(len(accuracies), dtype=bool), np.argsort(accuracies)
     if np.isnan(accuracies).any():
@@ -159,11 +151,7 @@ def far_below_others(
 
 
 def nothing_learned(first: SeedScores, second: SeedScores, chance: float | None) -> Caveat | None:
-    """Caveat if neither mean accuracy is clearly better than always predicting the most frequent class.
-
-    Arguments:
-        chance: accuracy of always predicting the most frequent class; None if unknown.
-    """
+    """Caveat if neither mean accuracy is clearly better than always predicting the most frequent class."""
     means, images = np.array([first.accuracy, second.accuracy]), min(first.image_count, second.image_count)
     if chance is None or not failed_to_learn(means, chance, images).all():
         return None
@@ -178,9 +166,6 @@ def measure(
     chance: float | None = None,
 ) -> Measurements:
     """Arrange results by model, size and seed.
-
-    Arguments:
-        correct: mask of correctly classified test images for each run, by its name; None if unknown.
 
     Raises:
         InputError: there are no results or two results of one run, or ``correct`` does not match the results.

@@ -72,15 +72,10 @@ def recommend(
     chance: float | None,
     test_images: int,
 ) -> Recommendation:
-    """Recommend the best model if it is significantly better than its rival.
+    """Recommend the best model, with the longest budget, if it is significantly better than its rival.
 
     The rival is the best model with another network; among models with one network, the best with another start.
-
     A model that computes more is recommended only if it is also better at equal compute.
-
-    Arguments:
-        points: accuracies with the longest budget.
-        chance: accuracy of always predicting the most frequent class; None if unknown.
     """
     sizes = [c.train_size for c in comparisons if c.train_size is not None] or [point.train_size for point in points]
     largest = max(sizes)

@@ -74,11 +74,7 @@ class AccuracyComparison:
 
 @dataclass(frozen=True)
 class ExperimentComparisons:
-    """The plan and the comparisons of the experiment that all networks come from; empty without one.
-
-    Arguments:
-        models: model of the experiment for each group of networks.
-    """
+    """Plan and comparisons of the experiment that all networks come from, and its model of each group; else empty."""
 
     plan: AnalysisPlan | None = None
     size: int = 0
@@ -218,10 +214,7 @@ def _compare_pair(
 
 
 def class_accuracies(groups: Mapping[str, Sequence[ScoredNetwork]], class_names: Sequence[str]) -> list[ClassAccuracy]:
-    """Accuracy of every class that occurs among the test images of all groups.
-
-    Networks on different folds have no significance test.
-    """
+    """Accuracy of each class that is in the tests of all groups. Networks on different folds have no p-values."""
     folds = {t.test_set: t.predictions.labels.numpy() for members in groups.values() for t in members}
     labels = np.concatenate([*folds.values()])
     present = [{*torch.cat([t.predictions.labels for t in members]).tolist()} for members in groups.values()]

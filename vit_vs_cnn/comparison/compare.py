@@ -291,10 +291,7 @@ def _describe_networks(
 
 
 def _calibration(entry: TestedEntry, report_progress: Callable[[str], None]) -> list[CalibrationScores]:
-    """Scores on test images without a temperature, and with the temperature of the network's run if it has one.
-
-    The logits of the test are computed again if they were not saved.
-    """
+    """Scores on test images without a temperature, and with the temperature of the network's run if it has one."""
     report_progress(f"calibration: {entry.name}")
     predictions, trained, calibration = entry.predictions, entry.trained, entry.trained.calibration
     if predictions.computed_logits is None:
@@ -335,10 +332,7 @@ def compare_corruptions(
     seed: int = 0,
     report_progress: Callable[[str], None] = lambda text: None,
 ) -> CorruptionAccuracy:
-    """Test every network on corrupted copies of ``count`` test images, in the size in which it gets them.
-
-    The test-set log of each network gets an entry.
-    """
+    """Test networks on corrupted copies of ``count`` test images, each in its size, with an entry in its log."""
     tests = {name: spread_subset(members[0].test, count) for name, members in groups.items()}
     test = next(iter(tests.values()))
 

@@ -114,9 +114,6 @@ def evaluate_network(
 
     If there are test images of its experiment, the evaluation is entered in the test-set log.
 
-    Arguments:
-        images, labels: as for ``read_labelled_images``.
-
     Raises:
         InputError: as ``read_labelled_images``, or test images of an experiment that is scored on validation images.
     """

@@ -25,7 +25,6 @@ MAX_NAMES = 20
 
 
 def shorten_list(names: Sequence[str]) -> str:
-    """The first names, separated by commas."""
     return ", ".join(names[:MAX_NAMES]) + ", ..." * (len(names) > MAX_NAMES)
 
 
@@ -79,11 +78,7 @@ def _find_labelled_files(paths: Iterable[Path], trained: TrainedNetwork) -> list
 
 
 def _number_classes(labels: Sequence[str | int], trained: TrainedNetwork, place: str) -> list[int]:
-    """Numbers of classes from their names or numbers. A number is a name if all names are numbers.
-
-    Raises:
-        InputError: no label, or one that is no class.
-    """
+    """Numbers of classes from their names or numbers. A number is a name if all names are numbers."""
     names = trained.class_names
     numbers = [int(name) for name in names] if all(map(str.isdecimal, names)) else range(len(names))
     known = {label: index for index, pair in enumerate(zip(names, numbers, strict=True)) for label in pair}

@@ -126,11 +126,7 @@ def _hub_config(trained: TrainedNetwork) -> dict[str, Any]:
 
 
 def save_pretrained(trained: TrainedNetwork, folder: Path) -> None:
-    """Write weights, config.json and a model card in README.md. An existing card is kept.
-
-    Raises:
-        InputError: as ``export``.
-    """
+    """Write weights, config.json and, unless there is one, a model card in README.md. Errors: as ``export``."""
     export(trained, ["safetensors"], folder)
     if not (folder / "README.md").exists():
         write_text(folder / "README.md", write_model_card(trained))

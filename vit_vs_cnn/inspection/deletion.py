@@ -118,10 +118,7 @@ class DeletionTest:
 
 
 def area_under_curve(curves: Float[Tensor, "batch points"], tokens: int) -> Float[Tensor, "batch"]:
-    """Mean height of each curve over the share of the tokens that were replaced, by the trapezoidal rule.
-
-    A step replaces whole tokens, so steps differ if their number does not divide the number of tokens.
-    """
+    """Mean height of each curve over the share of replaced tokens, by the trapezoidal rule; steps are whole tokens."""
     shares = torch.tensor(token_counts(tokens, curves.shape[1] - 1), dtype=curves.dtype, device=curves.device) / tokens
     return torch.trapezoid(curves, shares, dim=1)
 

@@ -422,11 +422,7 @@ def _of_experiment(folder: Path, trust: bool) -> list[TrainedNetwork]:
 
 
 def _scored_images(networks: Sequence[TrainedNetwork], root: Path | None) -> tuple[list[LabelledImages], str]:
-    """The test images of the first network, or its validation images if its experiment is scored on these.
-
-    Returns:
-        for each network the same images at its resolution, and their source in words.
-    """
+    """For each network the images that the first is scored on (test or validation), and their source in words."""
     first = networks[0]
     pool, run = first.pool(root), first.run
     images = list[LabelledImages]()
@@ -448,11 +444,7 @@ def _scored_images(networks: Sequence[TrainedNetwork], root: Path | None) -> tup
 
 
 def _read_images(words: Sequence[str], trained: TrainedNetwork, count: int, seed: int) -> tuple[LabelledImages, str]:
-    """Images of files, and of folders at most ``count``, with the classes that their folders are named by.
-
-    Returns:
-        the images, and their source in words.
-    """
+    """Images of files, and at most ``count`` of each folder, with classes by folder; and their source in words."""
     images, source = list[InputImage](), "from the named files"
     for path in map(Path, words):
         if not path.exists():

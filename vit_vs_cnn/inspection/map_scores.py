@@ -129,9 +129,6 @@ def has_star(row: Mapping[Hashable, Any], measure: str) -> bool:
 
     Deletion and insertion with the same replacement must both be significant. The mean rank correlation after shuffles
     of the head must be below ``MAX_CORRELATION_OF_SENSITIVE_MAP``, without its sign.
-
-    Arguments:
-        row: of the table of ``adjust_scores``.
     """
     kind, _, fill = measure.partition("_")
     measures = [f"deletion_{fill}", f"insertion_{fill}"] if kind in ("deletion", "insertion") else [measure]

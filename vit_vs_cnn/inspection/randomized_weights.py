@@ -32,13 +32,10 @@ def weight_randomization_test(
     """Rank correlation of each method's maps with the maps of the same network with shuffled weights.
 
     The parameters of the head alone are shuffled, then of ever more parts, from the head to the input. All maps are for
-    the classes that the original network predicts. One shuffled network is in memory at a time.
+    the classes that the original network predicts, which is in evaluation mode.
 
     Reference: Adebayo et al. 2018, section 3.
     Differs: entries are shuffled, not re-initialised; maps are compared as they are, not their absolute values.
-
-    Arguments:
-        network: in evaluation mode.
 
     Returns:
         by method and stage, of each shuffle the mean over images of Spearman's correlation; chance is 0. A constant map
@@ -80,11 +77,7 @@ def parameter_groups(network: nn.Module) -> dict[str, list[str]]:
 
 
 def randomization_stages(network: nn.Module, stages: int = 5) -> dict[str, list[str]]:
-    """Names of the parameters that are shuffled at each stage: "head", "head to <part>", ..., "all".
-
-    Arguments:
-        stages: number of stages, evenly spaced over the parts; fewer if the network has fewer parts.
-    """
+    """Names of the parameters shuffled at each stage, evenly spaced: "head", "head to <part>", ..., "all"."""
     groups = parameter_groups(network)
     parts = list(groups)
     chosen = sorted({round(number) for number in np.linspace(len(parts), 1, min(stages, len(parts)))})
@@ -119,10 +112,7 @@ def is_constant_map(maps: Maps) -> Bool[Tensor, "batch"]:
 
 
 def rank_correlation(first: Maps, second: Maps) -> Float[Tensor, "batch"]:
-    """Spearman's correlation of two maps of each image, equal values sharing their mean rank.
-
-    Not a number if one of the maps is constant.
-    """
+    """Spearman's correlation of two maps of each image, with mean ranks for ties; not a number for a constant map."""
     ranks = [rankdata(maps.double().flatten(1).cpu().numpy(), axis=1) for maps in (first, second)]
     is_undefined = (is_constant_map(first) | is_constant_map(second)).cpu().numpy()
     correlation = np.full(len(is_undefined), np.nan)

@@ -71,14 +71,11 @@ def rollout_map(
 ) -> Float[Tensor, "batch patches"]:
     """One row of ``attention_rollout``, or one mix of its rows, over the patches.
 
-    ``r^T = q^T M_L ... M_1``, multiplied from the left: O(N^2) per layer, not O(N^3).
+    ``r^T = q^T M_L ... M_1``, multiplied from the left: O(N^2) per layer, not O(N^3). Other arguments and errors are
+    those of ``attention_rollout``.
 
     Arguments:
         query: q, the share of each token, for each image or for all.
-        others: see ``attention_rollout``.
-
-    Raises:
-        InputError: as ``attention_rollout``.
     """
     fused = _fuse_heads(weights, head_fusion, discard_ratio, num_prefix_tokens)
     return propagate_rows(_query_row(query, weights), residual, fused)[:, 0, num_prefix_tokens:]
@@ -114,9 +111,6 @@ def gradient_rollout_map(
 
     Reference: Chefer et al. 2021b, equation 5, within Abnar & Zuidema 2020, equation 1.
     Differs: rows are normalized, so that ``residual`` is exact.
-
-    Arguments:
-        gradients: of the class's logit with respect to each of the weights, in the same order.
     """
     layers = map(positive_attention, reversed(weights), reversed(gradients))
     return propagate_rows(_query_row(query, weights), residual, layers)[:, 0, num_prefix_tokens:]
@@ -142,11 +136,7 @@ def relevance_map(
 
 
 def propagate_rows(rows: Rows, residual: float, fused: Iterable[Matrices]) -> Rows:
-    """``V M_L ... M_1`` with ``M = residual I + (1 - residual) F``, without computing any M.
-
-    Arguments:
-        fused: fused heads of each layer, the last layer first, their rows not yet normalized.
-    """
+    """``V M_L ... M_1``, ``M = residual I + (1 - residual) F``. F: ``fused`` heads, the last first, rows normalized."""
     if not 0.0 <= residual <= 1.0:
         raise InputError(f"residual is {residual}; allowed: 0 to 1")
     kind = rows.dtype

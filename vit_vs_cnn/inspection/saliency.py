@@ -90,11 +90,7 @@ def list_methods(network: nn.Module | None = None) -> list[str]:
 
 
 def get_method(method: str | SaliencyMethod) -> SaliencyMethod:
-    """Method of a name. The name of rollout may have options: ``"rollout head_fusion=max discard_ratio=0.9"``.
-
-    Raises:
-        InputError: an unknown name or option.
-    """
+    """Method of a name, with options: ``"rollout head_fusion=max residual=0.3"``. Raises InputError: an unknown one."""
     if isinstance(method, SaliencyMethod):
         return method
     name, _, options = method.partition(" ")

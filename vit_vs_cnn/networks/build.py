@@ -151,10 +151,7 @@ def _typed_options(name: str, options: dict[str, Any], location: str) -> dict[st
 
 
 def check_logits(network: nn.Module, image_shape: tuple[int, int, int], *, num_classes: int, location: str) -> int:
-    """Check the shape of the logits of two images, on the meta device, where nothing is computed.
-
-    Returns:
-        the multiply-accumulates of one image.
+    """Multiply-accumulates of one image, counted on the meta device, after a check of the shape of the logits.
 
     Raises:
         InputError: the network fails on images of this shape, or does not give one logit for each class.
@@ -169,11 +166,7 @@ def check_logits(network: nn.Module, image_shape: tuple[int, int, int], *, num_c
 
 
 def start_from(network: nn.Module, trained: nn.Module, *, location: str) -> None:
-    """Load the weights of a trained network. A network of attention converts the weights of a CNN.
-
-    Raises:
-        InputError: the weights do not fit.
-    """
+    """Load the weights of a trained network, converted for one of attention. Raises InputError: they do not fit."""
     network, trained = unwrap(network), unwrap(trained)
     message = f"{location}: the weights do not fit"
     if not isinstance(network, AttentionNetwork):
@@ -251,10 +244,7 @@ def convert_for_timm(network: nn.Module, weights: Mapping[str, Tensor]) -> dict[
     """Convert weights as timm does when it loads them into its models; other networks' weights are unchanged.
 
     Positions are resized to the images, outdated names are replaced, and the first convolution is adapted to the number
-    of channels.
-
-    Raises:
-        InputError: weights of another model.
+    of channels. Raises InputError: weights of another model.
     """
     state = dict(weights)
     if not type(network).__module__.startswith("timm."):

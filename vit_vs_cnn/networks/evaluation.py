@@ -136,11 +136,7 @@ class Predictions:
 
     @classmethod
     def load(cls, path: Path) -> "Predictions":
-        """Read what ``save`` wrote. Nothing in the file is executed.
-
-        Raises:
-            InputError: no such file, not of this form, or a probability is not a finite number.
-        """
+        """Read what ``save`` wrote; nothing is executed. Raises InputError: a missing, damaged or not finite file."""
         return cls.from_arrays(read_predictions(path))
 
 
@@ -172,13 +168,10 @@ def predict(
     what: str = "the network",
     batch_size: int = 500,
 ) -> Predictions:
-    """Predict images in evaluation mode, on the device of the network.
+    """Predict images in evaluation mode, on the device of the network. Raises TrainingDiverged: a logit is not finite.
 
     Arguments:
         batch_size: images of a batch; fewer if they are large (``LabelledImages.limit_batch``).
-
-    Raises:
-        TrainingDiverged: a logit that is not finite.
     """
     device = next(network.parameters()).device
     with evaluation_mode(network):
@@ -247,8 +240,6 @@ def reliability(
 
 def calibration_error(confidence: Float[Tensor, "count"], right: Bool[Tensor, "count"], bins: int = BINS) -> float:
     """Mean distance of confidence from accuracy: sum_b |B_b| / N |accuracy(B_b) - confidence(B_b)|.
-
-    Arguments are those of ``reliability``.
 
     Reference: Guo et al., "On calibration of modern neural networks", 2017, equation 5.
     Differs: bins of equal mass (``equal_mass_bins``) instead of equal width, so that no bin has few images.

@@ -32,11 +32,7 @@ from vit_vs_cnn.training.masked_patches import PixelPredictor
 
 
 def grid(experiment: Experiment, pool: ExperimentData, *, world_size: int) -> list[Run]:
-    """All runs, by size, budget and seed. A model comes after the model that it starts from.
-
-    Raises:
-        InputError: a training size that the images do not allow.
-    """
+    """All runs, by size, budget and seed, a model after its start. Raises InputError: there are too few images."""
     sizes = [pool.resolve(size) for size in experiment.protocol.train_sizes]
     common = world_size, weights_identities(experiment), max(sizes), pool.unlabelled_hash
     return [
@@ -89,11 +85,7 @@ class PreparedRun:
 
 
 def prepare(run: Run, data: ExperimentData) -> PreparedRun:
-    """Sample the images of a run, check its start weights, and build its network with these weights.
-
-    Raises:
-        InputError: as ``prepare_network``, ``load_start_weights`` and ``check_start_overlap``.
-    """
+    """Sample the images of a run, check its start weights, and build its network with these weights."""
     images = (data.draw_unlabelled if run.is_pretraining else data.draw)(run.train_size, run.seed)
     unlabelled = None
     prepared = prepare_network(run, images)
@@ -294,13 +286,9 @@ def check_start_overlap(
 def check_overlap(
     run: Run, images: RunImages, data: ExperimentData, weights: TrainedNetwork | PretrainedWeights, setting: str
 ) -> int:
-    """Number of the scored images of a run that weights were trained on.
+    """Number of the scored images of a run that the weights of a ``setting`` of its model were trained on.
 
-    Arguments:
-        setting: setting of the model that names the weights.
-
-    Raises:
-        InputError: as ``check_start_overlap``.
+    Raises InputError: as ``check_start_overlap``.
     """
     allowed, remedy = 0, "use other weights"
     if setting == "weights" and run.recipe.weights is not None:

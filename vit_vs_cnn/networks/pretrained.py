@@ -288,11 +288,7 @@ def _with_timm_config(
 
 
 def check_weight_shapes(pretrained: PretrainedWeights, architecture: Mapping[str, Any], location: str) -> None:
-    """Check the names and shapes of the weights of a model of timm; their values are not read.
-
-    Raises:
-        InputError: the weights of another network, which is named, or wrong options.
-    """
+    """Check names and shapes of the weights of a model of timm. Raises InputError: they are of another network."""
     from vit_vs_cnn.networks.weight_files import SkipInPlace, describe_mismatch
 
     rows, cols = pretrained.image_size or (MAX_INPUT_SIZE, MAX_INPUT_SIZE)
@@ -346,11 +342,7 @@ def fit_weights(
 
 
 def head_weight_names(network: nn.Module, num_classes: int, location: str) -> set[str]:
-    """Names of the weights of the head, or of both heads of a model of timm with two.
-
-    Raises:
-        InputError: there is no linear layer with as many outputs.
-    """
+    """Names of the weights of the head, or of timm's two heads. Raises InputError: no linear layer fits."""
     modules = as_list((getattr(network, "pretrained_cfg", None) or {}).get("classifier"))
     if not modules:
         classifier = find_classifier(network, num_classes)

@@ -42,10 +42,7 @@ class Calibration:
 def fit_on_validation(
     predict_images: Callable[[LabelledImages], Predictions], validation: LabelledImages
 ) -> tuple[Predictions | None, Calibration]:
-    """Predict the validation images of a network, and fit the temperature on them.
-
-    Returns:
-        the predictions, None without validation images, and the fitted value.
+    """Predictions of the validation images, None without any, and the temperature fitted on them.
 
     Raises:
         TrainingDiverged: a prediction that is not finite.

@@ -291,11 +291,7 @@ class TrainedNetwork:
     def predict_inputs(
         self, images: Iterable[InputImage], *, top: int = 1, report_progress: Callable[[str], None] = lambda text: None
     ) -> ImagePredictions:
-        """``predict`` for images that are decoded in batches, of which one is in memory.
-
-        Raises:
-            InputError: ``top`` is less than 1, or no image can be read.
-        """
+        """``predict`` for images decoded in batches. Raises InputError: ``top`` is below 1, or no image is readable."""
         check_numbers({"top": top}, "{name}: {value}; it must be {bounds}", top=Bounds(at_least=1, is_whole=True))
         temperature = self.calibration.temperature or 1.0
         names, errors, probabilities = list[str](), dict[int, str](), list[np.ndarray]()

@@ -93,11 +93,7 @@ def write_experiment_page(findings: Findings, target: Path | None = None) -> lis
 
 
 def write_table_page(path: Path, results: Sequence[RunResult], analysis: Analysis, target: Path) -> list[Path]:
-    """Write the page of a table of results, which contains neither images nor predictions.
-
-    Arguments:
-        path: results.csv as ``write_experiment_page`` writes it.
-    """
+    """Write the page of a table of results, ``results.csv`` of a report, without images and predictions."""
     page = answer_page(analysis)
     _add_results(page, analysis, results, [], [f"{ACCURACIES_ALONE}."])
     _add_protocol(page, analysis, results, {}, {})

@@ -134,11 +134,7 @@ def add_leak_caveat(analysis: Analysis, duplicates: "NearDuplicates | str | None
 
 
 def answer_page(analysis: Analysis, urgent: Sequence[str] = ()) -> Page:
-    """Page with the recommendation, accuracies and conclusions, one figure, and the most severe warnings.
-
-    Arguments:
-        urgent: warnings that come first.
-    """
+    """Page with the recommendation, accuracies, one figure, and the most severe warnings, ``urgent`` ones first."""
     from vit_vs_cnn.reporting.figures.experiment import MAX_CURVES_WITH_INTERVALS, accuracy_curves, shows_chance
 
     answer, styles = write_answer(analysis), assign_styles(analysis.display_names)
@@ -165,11 +161,7 @@ def answer_page(analysis: Analysis, urgent: Sequence[str] = ()) -> Page:
 
 
 def read_findings(folder: Path) -> Findings:
-    """Read and analyse the finished runs of an experiment.
-
-    Raises:
-        InputError: the folder has no experiment, or none of its runs is finished.
-    """
+    """Read and analyse the finished runs of an experiment. Raises InputError: no experiment, or no finished run."""
     path, trials = folder / TRIALS_FILE, []
     try:
         trials = read_trials(path) if path.exists() else []

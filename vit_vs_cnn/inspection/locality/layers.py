@@ -146,10 +146,6 @@ class TokenConvolution(nn.Module):
     """A convolution over the patch tokens with the interface of the attention that it replaces.
 
     ``Y[q] = sum_d W_d X[q + d] + b`` for patches. Extra tokens, which have no place on the grid, still attend.
-
-    Arguments:
-        fitted: the convolution, whose padding is not "valid".
-        attention: for the extra tokens.
     """
 
     def __init__(self, fitted: nn.Conv2d, layer: AttentionLayer, attention: nn.Module) -> None:
