@@ -32,7 +32,7 @@ def main() -> None:
         with torch.no_grad():
             classes = network(images).argmax(dim=1)
         test = DeletionTest(
-            network, images, classes, grid_size=deletion_grid([network], (images.shape[2], images.shape[3]))
+            network, images, classes, grid_size=deletion_grid(network, (images.shape[2], images.shape[3]))
         )
         maps = {name: saliency_maps(network, images, name, classes=classes) for name in list_methods(network)}
         for insert in (False, True):

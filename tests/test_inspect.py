@@ -200,7 +200,7 @@ class Mixing(nn.Module):
 
 def test_unavailable_attention_is_an_error_only_if_a_method_needs_it(tmp_path):
     one, images = inspected_run(Mixing(), "vit", tmp_path), shown()
-    found = inspect_network(one, images, ["centre"], grid_size=deletion_grid([one.network], (12, 20)), target_class=1)
+    found = inspect_network(one, images, ["centre"], grid_size=deletion_grid(one.network, (12, 20)), target_class=1)
     assert found.target_classes.tolist() == [1] * len(images.data) != found.predicted.tolist()
     assert found.attention is None and "Mixing has no attention weights" in found.why_no_attention
     with pytest.raises(InputError, match="Mixing has no attention weights"):

@@ -62,9 +62,9 @@ def test_steps_are_weighted_by_the_tokens_that_they_change():
 
 def test_deletion_removes_tokens_of_the_network_or_8_by_8_and_none_without_a_pixel():
     vit = VisionTransformer((12, 20), 4, num_classes=3, embed_dim=6, depth=1, num_heads=1)
-    assert deletion_grid([Counting()], (31, 17)) == (8, 8)
-    assert deletion_grid([Counting()], (5, 17)) == (5, 8)
-    assert deletion_grid([Counting(), vit], (12, 20)) == (3, 5)
+    assert deletion_grid(Counting(), (31, 17)) == (8, 8)
+    assert deletion_grid(Counting(), (5, 17)) == (5, 8)
+    assert deletion_grid(vit, (12, 20)) == (3, 5)
     assert limit_grid_size((7, 11), (5, 13)) == (5, 11)
     assert limit_grid_size((7, 11), (13, 5)) == (7, 5)
 

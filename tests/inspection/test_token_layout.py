@@ -106,7 +106,7 @@ def test_a_network_with_a_layout_has_all_maps_of_attention(encoder):
     assert all(gradient[:, :, 0].any() for gradient in maps.gradients)
     averaged = attention_maps(network, IMAGES, average_heads=True).weights
     torch.testing.assert_close(averaged, [layer.mean(dim=1, keepdim=True) for layer in maps.weights])
-    assert set(METHODS_OF_ATTENTION) <= set(list_methods(network)) and deletion_grid([network], (12, 20)) == GRID
+    assert set(METHODS_OF_ATTENTION) <= set(list_methods(network)) and deletion_grid(network, (12, 20)) == GRID
     for method in METHODS_OF_ATTENTION:
         assert saliency_maps(network, IMAGES, method).shape == (BATCH, *GRID)
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in network.modules())

@@ -16,9 +16,6 @@ from vit_vs_cnn.statistics.pair_comparison import (
 )
 from vit_vs_cnn.statistics.variance import pool_seed_variance
 
-#: Function of two models and a training-set size: the reason why they allow no conclusion, or None.
-FindCaveat = Callable[[str, str, int], Caveat | None]
-
 
 @dataclass(frozen=True)
 class Crossover:
@@ -36,7 +33,9 @@ class Crossover:
 
 
 def compare_all(
-    measured: Measurements, plan: AnalysisPlan | None = None, find_caveat: FindCaveat = lambda *_: None
+    measured: Measurements,
+    plan: AnalysisPlan | None = None,
+    find_caveat: Callable[[str, str, int], Caveat | None] = lambda *_: None,
 ) -> list[PairComparison]:
     """Compare the pairs of the plan at every training-set size at which both models have runs with the same seed.
 
@@ -67,17 +66,14 @@ def compare_all(
                 seeds, rules = tuple(shared), ComparisonRules(caveat=caveat, is_primary=is_primary)
             first, second = (measured.scores(name, size, seeds) for name in names)
             rules = replace(rules, caveat=rules.caveat or nothing_learned(first, second, measured.chance))
-            failed = (
-                len(measured.failed_seeds(names[0], size, seeds)),
-                len(measured.failed_seeds(names[1], size, seeds)),
-            )
+            failed = [len(measured.failed_seeds(name, size, seeds)) for name in names]
             comparison = compare_models(
                 names,
                 first,
                 second,
                 seed_variance=pool_seed_variance(measured.differences(*names, seeds), size),
                 fold_train_size=measured.fold_train_size(size),
-                failed_runs=failed,
+                failed_runs=(failed[0], failed[1]),
                 rules=rules,
             )
             results.append(replace(comparison, train_size=size))

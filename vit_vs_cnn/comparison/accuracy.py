@@ -20,7 +20,7 @@ from vit_vs_cnn.comparison.entries import (
     experiment_folder,
     group_entries,
     list_test_sets,
-    paired_rows,
+    pair_networks,
 )
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments.analysis_plan import AnalysisPlan, read_plan
@@ -189,8 +189,7 @@ def _compare_pairs(
 def _compare_pair(
     first: Sequence[TestedEntry], second: Sequence[TestedEntry], experiment: ExperimentComparisons, chance: float
 ) -> tuple[PairComparison, tuple[float, float]]:
-    *rows, paired = paired_rows(first, second)
-    ours, theirs = [first[i] for i in rows[0]], [second[i] for i in rows[1]]
+    ours, theirs, paired = pair_networks(first, second)
     both = [*first, *second]
     caveat = shared_caveat(
         (t.log_caveat for t in both),
@@ -221,9 +220,8 @@ def class_accuracies(groups: Mapping[str, Sequence[ScoredNetwork]], class_names:
     classes: list[int] = sorted(set.intersection(*present))
     p_values: list[float | None] = [None] * len(classes)
     if len(groups) == 2 and len(folds) == 1:
-        first, second = groups.values()
-        *rows, paired = paired_rows(first, second)
-        a, b = (correct_answers([side[i] for i in row]) for side, row in zip((first, second), rows, strict=True))
+        *sides, paired = pair_networks(*groups.values())
+        a, b = map(correct_answers, sides)
         scores = [
             (SeedScores.from_correct(a[:, labels == i]), SeedScores.from_correct(b[:, labels == i])) for i in classes
         ]

@@ -74,8 +74,6 @@ class CorruptionAccuracy:
 
 
 class Part(StrEnum):
-    """A part of a comparison."""
-
     ACCURACY = "accuracy"
     CALIBRATION = "calibration"
     CORRUPTIONS = "corruptions"

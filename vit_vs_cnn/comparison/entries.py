@@ -63,14 +63,11 @@ class ComparisonEntry:
 
     @property
     def test_set(self) -> str:
-        """Name of its test images."""
         return self.log.test_set
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class TestedEntry(ComparisonEntry):
-    """An entry with its predictions."""
-
     predictions: Predictions
 
 
@@ -129,8 +126,8 @@ def list_test_sets(networks: Iterable[SeededNetwork]) -> list[str | None]:
     return list(dict.fromkeys(network.test_set for network in networks))
 
 
-def paired_rows(first: Sequence[SeededNetwork], second: Sequence[SeededNetwork]) -> tuple[list[int], list[int], bool]:
-    """Rows of the networks of two groups that are compared, and whether they are paired: same seed, same subset.
+def pair_networks(first: Sequence[Network], second: Sequence[Network]) -> tuple[list[Network], list[Network], bool]:
+    """The networks of two groups that are compared, and whether they are paired: same seed, same subset.
 
     Networks without a partner are left out if there are pairs. Otherwise all networks of one test set are compared,
     unpaired.
@@ -138,25 +135,21 @@ def paired_rows(first: Sequence[SeededNetwork], second: Sequence[SeededNetwork])
     Raises:
         InputError: the groups have no test images in common.
     """
-    first_rows, second_rows = (
-        {
-            (one.seed, one.subset, one.test_set): row
-            for row, one in enumerate(group)
-            if None not in (one.seed, one.subset)
-        }
+    ours, theirs = (
+        {(m.seed, m.subset, m.test_set): m for m in group if None not in (m.seed, m.subset)}
         for group in (first, second)
     )
-    if shared := [key for key in first_rows if key in second_rows]:
-        return [first_rows[key] for key in shared], [second_rows[key] for key in shared], True
+    if shared := [key for key in ours if key in theirs]:
+        return [ours[key] for key in shared], [theirs[key] for key in shared], True
     test_sets = list_test_sets(second)
     common = next((name for name in list_test_sets(first) if name in test_sets), None)
-    rows = [[row for row, network in enumerate(group) if network.test_set == common] for group in (first, second)]
-    if not all(rows):
+    sides = [[network for network in group if network.test_set == common] for group in (first, second)]
+    if not all(sides):
         raise InputError(
             f"{first[0].group} and {second[0].group} are tested on different folds of the images and cannot be "
             "compared; take networks of the same seed"
         )
-    return rows[0], rows[1], False
+    return sides[0], sides[1], False
 
 
 def load_entries(
@@ -211,7 +204,7 @@ def _note_on_folds(entries: Sequence[ComparisonEntry]) -> list[str]:
     if folds == 1:
         return []
     for first, second in itertools.combinations(group_entries(entries).values(), 2):
-        paired_rows(first, second)
+        pair_networks(first, second)
     shown = select_one_fold(entries)
     return [
         f"The networks are tested on {folds} folds of the images, each on the fold of its seed. Pictures, "
@@ -263,7 +256,6 @@ class _TestImages:
         return self.pool(trained).test(trained.run.seed)
 
     def test_set(self, trained: TrainedNetwork, seed: int) -> str:
-        """Name of the test images of a seed."""
         return self.pool(trained).test_set(seed)
 
     def log(self, trained: TrainedNetwork) -> TestSetLog:

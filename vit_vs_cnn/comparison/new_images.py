@@ -85,13 +85,9 @@ def _number_classes(labels: Sequence[str | int], trained: TrainedNetwork, place:
     unknown = [str(label) for label in dict.fromkeys(labels) if label not in known]
     if len(labels) and not unknown:
         return [known[label] for label in labels]
-    close = [difflib.get_close_matches(name, trained.class_names, n=1) for name in unknown]
-    named = [
-        f"{name} (did you mean {match[0]}?)" if match else name for name, match in zip(unknown, close, strict=True)
-    ]
-    problem = (
-        f"no class of {trained.name}: {shorten_list(named)}"
-        if named
-        else "no image is in a folder that is named like a class"
-    )
-    raise InputError(f"{place}: {problem}; the classes are {shorten_list(trained.class_names)}")
+    problem = "no image is in a folder that is named like a class"
+    if unknown:
+        close = {name: difflib.get_close_matches(name, names, n=1) for name in unknown}
+        words = [f"{name} (did you mean {match[0]}?)" if match else name for name, match in close.items()]
+        problem = f"no class of {trained.name}: {shorten_list(words)}"
+    raise InputError(f"{place}: {problem}; the classes are {shorten_list(names)}")

@@ -1,6 +1,7 @@
 """Similarity of the layers of two networks: centred kernel alignment (CKA)."""
 
 import itertools
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -89,34 +90,26 @@ def compare_similarity(
     Returns:
         for every two groups, or twice the same, a table of CKA with the layers of both; and the number of images.
     """
-    layers = {name: names for name, entry in entries.items() if (names := _layers_with_features(entry, tests[name]))}
-    networks = {name: entries[name].trained for name in layers}
-    sums = {pair: MinibatchCka() for pair in itertools.combinations_with_replacement(networks, 2)}
+    layers, sums = dict[str, list[str]](), defaultdict[tuple[str, str], MinibatchCka](MinibatchCka)
     batches = torch.arange(len(next(iter(tests.values())))).split(BATCH_SIZE)
     if len(batches) > 1 and len(batches[-1]) < MIN_CKA_BATCH:
         batches = batches[:-1]
     for number, places in enumerate(batches, start=1):
         report_progress(f"features, batch {number}/{len(batches)}")
         grams = {}
-        for name, network in networks.items():
-            images = tests[name].take(places).to(next(network.network.parameters()).device)
-            features = compute_features(network.network, network.normalize(images), layers[name])
-            grams[name] = torch.stack([gram_matrix(layer).cpu() for layer in features.values()])
-        for (a, b), cka in sums.items():
-            cka.update(grams[a], grams[b])
+        for name, trained in ((name, entry.trained) for name, entry in entries.items()):
+            images = tests[name].take(places).to(next(trained.network.parameters()).device)
+            features = compute_features(trained.network, trained.normalize(images), layer_names(trained.network))
+            if features:
+                layers[name] = list(features)
+                grams[name] = torch.stack([gram_matrix(layer).cpu() for layer in features.values()])
+        for a, b in itertools.combinations_with_replacement(grams, 2):
+            sums[a, b].update(grams[a], grams[b])
     tables = {
         (a, b): pandas.DataFrame(cka.compute().numpy(), index=layers[a], columns=layers[b])
         for (a, b), cka in sums.items()
     }
     return tables, sum(map(len, batches))
-
-
-def _layers_with_features(entry: ComparisonEntry, test: LabelledImages) -> list[str]:
-    """Layers whose outputs are tensors."""
-    trained = entry.trained
-    device = next(trained.network.parameters()).device
-    names = layer_names(trained.network)
-    return list(compute_features(trained.network, trained.normalize(test.take(torch.arange(2)).to(device)), names))
 
 
 def layer_names(network: nn.Module, prefix: str = "") -> list[str]:

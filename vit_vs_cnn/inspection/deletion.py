@@ -2,7 +2,6 @@
 
 import contextlib
 import itertools
-from collections.abc import Sequence
 
 import torch
 from jaxtyping import Bool, Float
@@ -128,14 +127,13 @@ def limit_grid_size(grid_size: tuple[int, int], image_size: tuple[int, int]) -> 
     return min(grid_size[0], image_size[0]), min(grid_size[1], image_size[1])
 
 
-def deletion_grid(networks: Sequence[nn.Module], image_size: tuple[int, int]) -> tuple[int, int]:
-    """Grid of tokens that deletion removes: the grid of the first network with tokens, or 8 x 8."""
-    for network in networks:
-        if has_attention(network):
-            with contextlib.suppress(InputError):
-                grid_size, _ = token_grid(network, image_size)
-                return limit_grid_size(grid_size, image_size)
-    return limit_grid_size((8, 8), image_size)
+def deletion_grid(network: nn.Module, image_size: tuple[int, int]) -> tuple[int, int]:
+    """Grid of tokens that deletion removes: the grid of the network, or 8 x 8 without one."""
+    grid_size = (8, 8)
+    if has_attention(network):
+        with contextlib.suppress(InputError):
+            grid_size, _ = token_grid(network, image_size)
+    return limit_grid_size(grid_size, image_size)
 
 
 def token_counts(tokens: int, steps: int) -> list[int]:

@@ -204,9 +204,8 @@ def _shared_grid(networks: Sequence[TrainedNetwork]) -> tuple[int, int]:
     """Grid of what deletion removes, the same for all networks: that of the first one with tokens."""
     first = next((network for network in networks if has_attention(network.network)), networks[0])
     _, rows, cols = first.image_shape
-    sides = zip(*(network.image_shape[1:] for network in networks), strict=True)
-    smallest_rows, smallest_cols = map(min, sides)
-    return limit_grid_size(deletion_grid([first.network], (rows, cols)), (smallest_rows, smallest_cols))
+    smallest_rows, smallest_cols = (min(network.image_shape[side] for network in networks) for side in (1, 2))
+    return limit_grid_size(deletion_grid(first.network, (rows, cols)), (smallest_rows, smallest_cols))
 
 
 def select_methods(trained: TrainedNetwork, names: Sequence[str] = ()) -> list[str]:

@@ -97,7 +97,7 @@ def score_methods(
         InputError: an unknown method, or one that the network does not support.
     """
     chosen_methods = list({method.name: method for method in map(get_method, (*methods, *BASELINE_METHODS))}.values())
-    grid_size = grid_size or deletion_grid([network], (images.images.shape[2], images.images.shape[3]))
+    grid_size = grid_size or deletion_grid(network, (images.images.shape[2], images.images.shape[3]))
     with evaluation_mode(network):
         parts = images.images.split(BATCH_SIZE)
         masks = [None] * len(parts) if images.masks is None else images.masks.split(BATCH_SIZE)
