@@ -88,8 +88,9 @@ def write_experiment_page(findings: Findings, target: Path | None = None) -> lis
     page.text(summarize_log(folder, results[0].test_set).text)
     page.table(tables.runs_table(status.runs, results))
     _add_protocol(page, analysis, results, config, _protocol(config, findings))
-    _add_links(page, audit=(folder / AUDIT_FOLDER / "index.html").exists())
-    return _write(page, table_text([result.to_row() for result in results]), analysis, target or folder / "report")
+    text = table_text([result.to_row() for result in results])
+    has_audit = (folder / AUDIT_FOLDER / "index.html").exists()
+    return _write(page, text, analysis, target or folder / "report", has_audit=has_audit)
 
 
 def write_table_page(path: Path, results: Sequence[RunResult], analysis: Analysis, target: Path) -> list[Path]:
@@ -97,7 +98,6 @@ def write_table_page(path: Path, results: Sequence[RunResult], analysis: Analysi
     page = answer_page(analysis)
     _add_results(page, analysis, results, [], [f"{ACCURACIES_ALONE}."])
     _add_protocol(page, analysis, results, {}, {})
-    _add_links(page, audit=False)
     return _write(page, path.read_text(encoding="utf-8"), analysis, target)
 
 
@@ -141,18 +141,16 @@ def _add_protocol(
     page.facts(_environment(results))
 
 
-def _add_links(page: Page, *, audit: bool) -> None:
+def _write(page: Page, results: str, analysis: Analysis, target: Path, *, has_audit: bool = False) -> list[Path]:
+    """Add links to all files, and write them."""
     page.heading("Files")
     links = {
         "results.csv: one line for each run, with its measured times": "results.csv",
         "analysis.json: all numbers of this page, not rounded": "analysis.json",
     }
-    if audit:
+    if has_audit:
         links["Audit of the images, made before training"] = f"../{AUDIT_FOLDER}/index.html"
     page.links(links | {name: name for name in sorted(page.files, key=lambda name: name.startswith("figures/"))})
-
-
-def _write(page: Page, results: str, analysis: Analysis, target: Path) -> list[Path]:
     texts = {"results.csv": results, "analysis.json": json.dumps(analysis.to_dict(), indent=1) + "\n"}
     for name, text in texts.items():
         write_text(target / name, text)

@@ -55,20 +55,6 @@ METHODS_COMPUTED_ON_PAGE = {"raw_attention", "rollout"}
 #: For each network, by its number: its weights for one image, encoded as text, and their largest rounding error.
 _Packed: TypeAlias = dict[int, tuple[str, float]]
 
-SCORE_LEGEND = (
-    "Deletion, insertion: relative to the mean of {maps} random maps (the row random is another random map); larger is "
-    "better. Pointing, mass, rank: share on the object; chance is the area of the object. Intervals are 95 %. A star "
-    "needs two things. The score is significantly above chance and above the centre map, in deletion and in insertion "
-    "with the same replacement: p < {alpha} after Holm's correction for all {tests} tests of measures, methods and "
-    "networks. The maps change if the head is shuffled: the mean rank correlation is below 0.5."
-)
-RANDOMIZATION_LEGEND = (
-    "Rank correlation (Spearman) with the maps of the same network with shuffled weights, from the head to the input: "
-    "mean and standard deviation over {redraws} shuffles of the weights, on {images} images. Values near 0 are good; "
-    "! marks an absolute value of at least 0.5 in any shuffle: the map may not show what was learned. class-agnostic: "
-    "the map does not depend on the head. constant: the map has one value everywhere."
-)
-
 
 def write_inspection_page(
     inspection: Inspection,
@@ -142,8 +128,16 @@ def score_legends(scores: pandas.DataFrame) -> list[str]:
     tests = int(scores.filter(regex="_p_holm$").count().sum())
     images = min(MAX_RANDOMIZATION_IMAGES, scores["images"].min())
     return [
-        SCORE_LEGEND.format(maps=NUM_RANDOM_MAPS, alpha=SCORE_ERROR_RATE, tests=tests),
-        RANDOMIZATION_LEGEND.format(redraws=NUM_SHUFFLES, images=images),
+        f"Deletion, insertion: relative to the mean of {NUM_RANDOM_MAPS} random maps (the row random is another random "
+        "map); larger is better. Pointing, mass, rank: share on the object; chance is the area of the object. "
+        "Intervals are 95 %. A star needs two things. The score is significantly above chance and above the centre "
+        f"map, in deletion and in insertion with the same replacement: p < {SCORE_ERROR_RATE} after Holm's correction "
+        f"for all {tests} tests of measures, methods and networks. The maps change if the head is shuffled: the mean "
+        "rank correlation is below 0.5.",
+        "Rank correlation (Spearman) with the maps of the same network with shuffled weights, from the head to the "
+        f"input: mean and standard deviation over {NUM_SHUFFLES} shuffles of the weights, on {images} images. Values "
+        "near 0 are good; ! marks an absolute value of at least 0.5 in any shuffle: the map may not show what was "
+        "learned. class-agnostic: the map does not depend on the head. constant: the map has one value everywhere.",
     ]
 
 
@@ -254,17 +248,15 @@ def _network_data(
             "heads": [layer.shape[1] for layer in attention.weights],
             "query": [[round(share, 7) for share in row] for row in (query[:1] if same else query).tolist()],
         }
-    predictions = [
-        (class_names[predicted], float(network.probabilities[index, predicted]), label)
-        for index, (predicted, label) in enumerate(zip(network.predicted.tolist(), labels, strict=False))
-    ]
+    says = []
+    for index, (predicted, label) in enumerate(zip(network.predicted.tolist(), labels, strict=False)):
+        name, share = class_names[predicted], round(float(network.probabilities[index, predicted]), 4)
+        says.append({"class": name, "share": share, "right": None if label is None else label == name})
     computed, stored = {}, []
     for maps in network.methods:
-        numbers = [
-            (float(maps.deletion[index]), float(maps.random_deletion[index]), maps.relative_deletion(index))
-            for index in range(count)
-        ]
-        scores = [[round(value, 3) for value in of_image] for of_image in numbers]
+        relative = torch.tensor([maps.relative_deletion(index) for index in range(count)])
+        columns = (maps.deletion[:count].cpu(), maps.random_deletion[:count].cpu(), relative)
+        scores = [[round(value, 3) for value in row] for row in torch.stack(columns, dim=1).tolist()]
         method = maps.method
         if attention is not None and method.name in METHODS_COMPUTED_ON_PAGE:
             computed[method.name] = scores
@@ -275,10 +267,7 @@ def _network_data(
     return {
         "name": network.name,
         "attention": weights,
-        "says": [
-            {"class": name, "share": round(share, 4), "right": None if label is None else label == name}
-            for name, share, label in predictions
-        ],
+        "says": says,
         "maps": stored,
         "scores": computed,
     }

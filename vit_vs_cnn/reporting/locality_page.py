@@ -99,16 +99,8 @@ def before_and_after_figure(layers: pandas.DataFrame, order: Sequence[str], meas
         for colour, size in zip(itertools.cycle(SERIES_COLOURS), sorted(layers["train_size"].unique())):
             of_cell: Any = layers[(layers["model"] == name) & (layers["train_size"] == size)].groupby("layer")
             for when, style in (("before", "--"), ("after", "o-")):
-                means = of_cell[f"{measure}_{when}"].mean()
-                axis.plot(
-                    range(1, of_cell.ngroups + 1),
-                    means,
-                    style,
-                    color=colour,
-                    ms=3.5,
-                    lw=1.2,
-                    label=f"n = {size:,}, {when}",
-                )
+                means, label = of_cell[f"{measure}_{when}"].mean(), f"n = {size:,}, {when}"
+                axis.plot(range(1, of_cell.ngroups + 1), means, style, color=colour, ms=3.5, lw=1.2, label=label)
         axis.set_title(name, fontsize=9)
         axis.grid(alpha=0.3)
     for axis in axes[-4:]:

@@ -12,13 +12,13 @@ from sklearn.metrics import r2_score
 from tests.inspection.locality.layers import attention_modules, convolution_fit, convolving, tiny_vit
 from vit_vs_cnn.inspection.locality.layers import (
     ConvolutionFit,
+    ExplainedVariance,
     find_attention_layers,
     fixed_convolution,
     pass_layer,
     replace_attention,
     to_map,
 )
-from vit_vs_cnn.inspection.locality.measures import ExplainedVariance
 
 GRID = (7, 5)
 

@@ -9,7 +9,7 @@ from torch import nn
 
 from tests.inspection.locality.layers import attention_modules, convolving, tiny_vit
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.inspection.locality.measures import attention_distance, uniform_distance
+from vit_vs_cnn.inspection.locality.layers import attention_distance, uniform_distance
 from vit_vs_cnn.inspection.locality.study import SUMMARY_MEASURES, _read_layers, measure_locality
 from vit_vs_cnn.models import ResNet
 

@@ -21,14 +21,16 @@ from vit_vs_cnn.images.experiment_data import ExperimentData
 from vit_vs_cnn.inspection.locality.layers import (
     AttentionLayer,
     ConvolutionFit,
+    ExplainedVariance,
     LayerPass,
+    attention_distance,
     crop_map,
     find_attention_layers,
     pass_layer,
     replace_attention,
     to_map,
+    uniform_distance,
 )
-from vit_vs_cnn.inspection.locality.measures import ExplainedVariance, attention_distance, uniform_distance
 from vit_vs_cnn.models.input_wrappers import check_positions, resize_for, unwrap
 from vit_vs_cnn.models.recording import evaluation_mode
 from vit_vs_cnn.networks.preparation import load_start_weights, prepare_network
