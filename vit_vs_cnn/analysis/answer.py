@@ -250,7 +250,6 @@ def _lead_at_equal_compute(analysis: Analysis, comparison: PairComparison) -> Es
 
 
 def recommendation_text(analysis: Analysis) -> str:
-    """Recommendation in one or two sentences."""
     advice, names = analysis.recommendation, analysis.display_names
     best, comparison = names[advice.best], advice.comparison
     if comparison is None or advice.rival is None:
@@ -296,7 +295,6 @@ def _nothing_learned_text(analysis: Analysis) -> str:
 
 
 def _caveat_kind(advice: Recommendation) -> CaveatKind | None:
-    """Kind of the caveat of the deciding comparison."""
     caveat = None if advice.comparison is None else advice.comparison.caveat
     return None if caveat is None else caveat.kind
 

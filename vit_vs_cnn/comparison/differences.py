@@ -34,7 +34,6 @@ def repeated_evaluations(test_evaluations: Mapping[str, int]) -> list[str]:
 
 
 def unfair_differences(entries: Sequence[ComparisonEntry]) -> list[str]:
-    """Reasons why a comparison is unfair, one sentence each."""
     groups = group_entries(entries)
     configs = _configs({name: group[0] for name, group in groups.items()})
     warnings = [warning for entry in entries for warning in entry.trained.warnings]

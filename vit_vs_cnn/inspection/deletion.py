@@ -79,7 +79,6 @@ class DeletionTest:
         return torch.stack([ends[0], *between, ends[1]], dim=1)
 
     def areas(self, maps: Maps, fill: str = "mean", *, insert: bool = False) -> Float[Tensor, "batch"]:
-        """``area_under_curve`` of each image."""
         return area_under_curve(self.curves(maps, fill, insert=insert), self.tokens)
 
     def greedy_maps(self, fill: str = "mean", *, insert: bool = False) -> Float[Tensor, "batch rows cols"]:

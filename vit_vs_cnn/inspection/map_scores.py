@@ -211,7 +211,6 @@ def _score(
     seed: int,
     stages: Mapping[str, Sequence[float]],
 ) -> dict[str, Any]:
-    """Row of the table of scores."""
     constant, area = values[f"{method.name}/constant"], values.get(f"{method.name}/area", np.full(1, np.nan))
     has_mask = ~np.isnan(area)
     row: dict[str, Any] = {"method": method.name, "class_specific": method.class_specific, "images": len(constant)}

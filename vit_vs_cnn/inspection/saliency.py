@@ -29,8 +29,6 @@ Needs = Literal["attention", "convolution", "any"]
 
 
 class SaliencyRequest(NamedTuple):
-    """Arguments of a method."""
-
     network: nn.Module
     images: Images
     classes: Classes | None = None

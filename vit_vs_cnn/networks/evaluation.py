@@ -93,7 +93,6 @@ class Predictions:
 
     @property
     def num_predicted_classes(self) -> int:
-        """Number of classes that are predicted at least once."""
         return int((torch.bincount(self.classes) > 0).sum())
 
     @property

@@ -28,7 +28,6 @@ def images_line(audit: Audit) -> str:
 
 
 def audit_page(audit: Audit) -> Page:
-    """Page with all results of an audit."""
     page = Page(_title(audit), [overview(audit)])
     page.heading("Before training")
     for finding, line in zip(audit.findings, audit.lines, strict=False):
@@ -57,7 +56,6 @@ def _title(audit: Audit) -> str:
 
 
 def overview(audit: Audit) -> str:
-    """Numbers of usable images and classes."""
     counts = {split: sum(by_class.values()) for split, by_class in audit.counts.items()}
     names = {"train": "training", "validation": "validation", "test": "test"}
     parts = ", ".join(f"{count:,} {names[split]} images" for split, count in counts.items())
@@ -67,7 +65,6 @@ def overview(audit: Audit) -> str:
 
 
 def class_table(audit: Audit) -> Table:
-    """Number of images of each class."""
     total = max(1, audit.images)
     rows: list[list[Cell]] = [
         [visible(name), *(by_class[name] for by_class in audit.counts.values()), count, f"{100 * count / total:.1f}"]

@@ -83,7 +83,6 @@ def print_comparison(comparison: NetworkComparison) -> None:
 
 
 def _styles(comparison: NetworkComparison) -> dict[str, ModelStyle]:
-    """Styles of groups and of their networks."""
     styles, networks = assign_styles(comparison.groups), comparison.networks
     return styles | {name: styles[group] for name, group in zip(networks["network"], networks["group"], strict=True)}
 

@@ -130,7 +130,6 @@ def _add_protocol(
     config: Mapping[str, Any],
     protocol: Mapping[str, Cell],
 ) -> None:
-    """Add recipes, config and method."""
     page.heading("Protocol and recipes")
     page.table(tables.models_table(analysis, results))
     page.facts(protocol)
@@ -203,7 +202,6 @@ def _add_images(page: Page, findings: Findings, images: TestImages) -> None:
 
 
 def _answer_results(findings: Findings) -> list[RunResult]:
-    """Results of the models in the answer, at ``answer_size``."""
     analysis = findings.analysis
     names = analysis.recommendation.best, analysis.recommendation.rival
     longest = longest_results(findings.results)

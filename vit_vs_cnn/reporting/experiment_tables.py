@@ -57,7 +57,6 @@ def scored_images_text(results: Sequence[RunResult]) -> str:
 
 
 def comparison_table(analysis: Analysis) -> Table:
-    """Table of all comparisons of two models, with p-values and conclusions."""
     names, rows = analysis.display_names, []
     for comparison in sorted(analysis.comparisons, key=lambda comparison: comparison.train_size or 0):
         conclusion = conclusion_text(comparison) + ", primary" * comparison.is_primary
@@ -95,7 +94,6 @@ def gains_table(analysis: Analysis) -> Table:
 
 
 def equal_cost_table(analysis: Analysis) -> Table:
-    """Differences at equal training FLOPs, for pairs with different FLOPs."""
     names = analysis.display_names
     unknown = {"points": "no run is short enough", "from": "", "to": ""}
     rows = [
@@ -109,7 +107,6 @@ def equal_cost_table(analysis: Analysis) -> Table:
 
 
 def forecasts_table(analysis: Analysis) -> Table:
-    """Forecast accuracy with more images than were measured, and the fitted law."""
     rows = []
     for forecast in analysis.forecasts:
         law, row = forecast.law, {"model": analysis.display_names[forecast.model], SIZE_COLUMN: forecast.train_size}

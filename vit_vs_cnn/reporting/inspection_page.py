@@ -124,7 +124,6 @@ def _by_network(scores: pandas.DataFrame) -> list[tuple[str, pandas.DataFrame]]:
 
 
 def score_legends(scores: pandas.DataFrame) -> list[str]:
-    """Explanations of the tables of scores."""
     tests = int(scores.filter(regex="_p_holm$").count().sum())
     images = min(MAX_RANDOMIZATION_IMAGES, scores["images"].min())
     return [

@@ -63,7 +63,6 @@ def _describe_images(locality: Locality) -> str:
 
 
 def layer_table(locality: Locality) -> Table:
-    """Table with one row for each layer."""
     rows = [
         [_text(key, row.get(key), form) for key, form in COLUMNS.values()] for row in locality.layers.to_dict("records")
     ]

@@ -57,7 +57,6 @@ class Page:
         self._add(_draw("text", text, note))
 
     def bullets(self, items: Sequence[str]) -> None:
-        """Add a bullet list."""
         if items:
             self._add(_draw("bullets", items))
 
@@ -128,7 +127,6 @@ class Page:
         (self.sections if self.contents else self.opening).append(content)
 
     def to_html(self) -> str:
-        """Text of the page."""
         scripts = [read_asset(name).replace("</", "<\\/") for name in self.assets if name.endswith(".js")]
         return _render("page.html", page=self, scripts=scripts)
 

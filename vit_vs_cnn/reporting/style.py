@@ -30,8 +30,6 @@ START_MARKER_INDEX = {"_pretrained": 2, "_finetuned": 4}
 
 @dataclass(frozen=True)
 class ModelStyle:
-    """Colour and matplotlib marker of a model."""
-
     colour: str
     marker: str
 
@@ -86,7 +84,6 @@ def format_estimate(estimate: Estimate) -> list[str]:
 
 
 def format_value(value: Any) -> str:
-    """Text of a setting or a measurement."""
     if value is None:
         return "-"
     if isinstance(value, float) or (isinstance(value, int) and abs(value) >= 1e8):

@@ -46,7 +46,6 @@ class Table:
         return [all(cell is None or _BEGINS_WITH_NUMBER.match(str(cell)) for cell in column) for column in columns]
 
     def to_csv(self) -> str:
-        """Columns and all rows."""
         text = io.StringIO()
         csv.writer(text, lineterminator="\n").writerows([self.columns, *self.rows])
         return text.getvalue()

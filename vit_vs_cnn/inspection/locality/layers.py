@@ -94,8 +94,6 @@ def crop_map(maps: Tensor, margin: int) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class AttentionLayer:
-    """An attention layer of a Vision Transformer."""
-
     name: str
     module: MultiHeadAttention
     grid_size: tuple[int, int]
@@ -130,7 +128,6 @@ def find_attention_layers(network: nn.Module) -> list[AttentionLayer]:
 
 @torch.no_grad()
 def pass_layer(network: nn.Module, layer: AttentionLayer, images: Images) -> LayerPass:
-    """Inputs, outputs and weights of a layer for a batch of images."""
     with record_calls({layer.name: layer.module}) as calls:
         network(images, return_attention=True)
     return LayerPass(calls[0].inputs[0], *calls[0].output)

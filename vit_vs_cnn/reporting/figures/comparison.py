@@ -26,7 +26,6 @@ LINE_LENGTH = 22
 
 
 def comparison_figures(comparison: NetworkComparison, entries: Sequence[TestedEntry]) -> dict[str, Figure]:
-    """All figures for which the comparison has data, by file name."""
     figures: dict[str, Figure] = {}
     styles = assign_styles(comparison.groups)
     if (accuracy := comparison.accuracy) is not None:
@@ -76,7 +75,6 @@ def _is_significant(accuracy: ClassAccuracy) -> bool:
 
 
 def confusion_figure(confusion: Mapping[str, Sequence[Sequence[int]]], class_names: Sequence[str]) -> Figure:
-    """Confusion matrix of each group in percent of the true class."""
     shown = dict(list(confusion.items())[:MAX_NETWORKS])
     figure, axes = make_axes(0.6 + 3.7 * len(shown), 4.0, len(shown))
     few = len(class_names) <= 20

@@ -69,7 +69,6 @@ def make_axes(
 
 
 def wrap_text(text: str, letters: int = 24) -> str:
-    """Wrap a text to lines of at most ``letters`` characters."""
     return "\n".join(textwrap.wrap(text, letters, break_on_hyphens=False))
 
 
