@@ -1,19 +1,56 @@
-"""Measures of locality, which are saved, and read again if they can be used."""
+"""Locality is measured by distances and by fits of convolutions, saved, and read again if it can be used."""
 
+import copy
 import json
 
+import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from scipy.spatial.distance import cdist
+from sklearn.linear_model import LinearRegression
+from sklearn.metrics import r2_score
 from torch import nn
 
-from tests.inspection.locality.layers import attention_modules, convolving, tiny_vit
+from vit_vs_cnn.attention.relative import QuadraticBias
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.inspection.locality.layers import attention_distance, uniform_distance
+from vit_vs_cnn.inspection.locality.layers import (
+    ConvolutionFit,
+    ExplainedVariance,
+    attention_distance,
+    find_attention_layers,
+    fixed_convolution,
+    pass_layer,
+    replace_attention,
+    to_map,
+    uniform_distance,
+)
 from vit_vs_cnn.inspection.locality.study import SUMMARY_MEASURES, _read_layers, measure_locality
-from vit_vs_cnn.models import ResNet
+from vit_vs_cnn.models import ResNet, VisionTransformer
 
-LABELS = torch.arange(173) % 3
+GRID, LABELS = (7, 5), torch.arange(173) % 3
+
+
+def tiny_vit(**options: object) -> VisionTransformer:
+    """A small ViT with a grid of 7 x 5 patches of 2 x 3 pixels."""
+    torch.manual_seed(5)
+    sizes = {"image_size": (14, 15), "patch_size": (2, 3), "embed_dim": 18, "depth": 2, "num_heads": 9}
+    return VisionTransformer(**(sizes | {"num_classes": 3} | options)).double().eval()
+
+
+def convolving_vit() -> VisionTransformer:
+    """Attention that equals a convolution: by position only, and with weights that are 0 or 1 in float64."""
+    network = tiny_vit(position="quadratic")
+    for layer in attention_modules(network):
+        assert isinstance(layer.relative_position, QuadraticBias)
+        for parameter in (*layer.query_projection.parameters(), *layer.key_projection.parameters()):
+            nn.init.zeros_(parameter)
+        nn.init.constant_(layer.relative_position.sharpness, 46.0)
+    return network
+
+
+def attention_modules(network: VisionTransformer) -> list[nn.Module]:
+    return [block.attention for block in network.encoder.blocks]
 
 
 @pytest.fixture(scope="module")
@@ -23,9 +60,7 @@ def images():
 
 @pytest.fixture(scope="module")
 def convolutional(images):
-    network = tiny_vit(position="quadratic")
-    for layer in attention_modules(network):
-        convolving(layer)
+    network = convolving_vit()
     labels = network(images[120:133]).argmax(dim=1)
     return measure_locality(network, images[:120], images[120:133], labels)
 
@@ -101,9 +136,6 @@ def test_too_few_images_and_a_summary_leave_measures_out_and_other_networks_are_
         measure_locality(ResNet(8, width=2, num_classes=3), images, images, LABELS)
 
 
-GRID = (7, 5)
-
-
 def test_uniform_attention_has_the_published_distances_and_prefix_tokens_have_none():
     expected = {4: 2.0080, 8: 4.1365, 16: 8.3261, 32: 16.677}
     assert {n: uniform_distance((n, n)) for n in expected} == pytest.approx(expected, rel=5e-5)
@@ -148,3 +180,76 @@ def test_saved_measures_of_the_same_settings_are_read(tmp_path):
 def test_unusable_saved_measures_are_missing(tmp_path, layers):
     (tmp_path / "run.json").write_text(json.dumps({"settings": SETTINGS, "layers": layers}))
     assert _read_layers(tmp_path / "run.json", SETTINGS) is None
+
+
+@pytest.fixture
+def maps():
+    return torch.randn(67, 3, *GRID, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize("padding", ["valid", "replicate"])
+def test_the_weights_of_a_convolution_are_recovered_from_its_outputs(maps, padding):
+    conv = torch.nn.Conv2d(3, 2, 3, dtype=torch.float64)
+    with torch.no_grad():
+        outputs = conv(maps if padding == "valid" else F.pad(maps, (1, 1, 1, 1), mode=padding))
+    if padding == "valid":
+        outputs = F.pad(outputs, (1, 1, 1, 1), value=torch.nan)  # the edges are not used
+    fit = ConvolutionFit(3, padding=padding)
+    for batch in zip(maps.split(20), outputs.split(20), strict=True):
+        fit.update(*batch)
+    found = fit.compute()
+    torch.testing.assert_close(found.weight, conv.weight.detach(), rtol=0, atol=1e-8)
+    torch.testing.assert_close(found.bias, conv.bias.detach(), rtol=0, atol=1e-8)
+    expected = outputs[..., 1:-1, 1:-1] if padding == "valid" else outputs
+    torch.testing.assert_close(found(maps), expected, rtol=0, atol=1e-7)
+
+
+def test_the_fit_is_least_squares_on_patches(maps):
+    targets = torch.randn(67, 2, *GRID, dtype=torch.float64, generator=torch.Generator().manual_seed(5))
+    fit = ConvolutionFit(3)
+    fit.update(maps, targets)
+    rows = torch.nn.functional.unfold(maps, 3).mT.flatten(0, 1).numpy()
+    reference = LinearRegression().fit(rows, targets[:, :, 1:-1, 1:-1].flatten(2).mT.flatten(0, 1).numpy())
+    found = fit.compute()
+    np.testing.assert_allclose(found.weight.reshape(2, -1), reference.coef_, atol=1e-8)
+    np.testing.assert_allclose(found.bias, reference.intercept_, atol=1e-8)
+
+
+@pytest.mark.parametrize(("images", "is_fitted"), [(1, False), (2, True)])
+def test_a_kernel_with_as_many_unknowns_as_rows_is_not_fitted(maps, images, is_fitted):
+    fit = ConvolutionFit(3)  # 27 unknowns, 15 interior patches of an image
+    fit.update(maps[:images], maps[:images, :2])
+    assert (fit.compute() is not None) == is_fitted
+
+
+def test_explained_variance_equals_sklearns_r2_score(maps):
+    random = torch.Generator().manual_seed(3)
+    guess = maps + 0.3 * torch.randn(maps.shape, dtype=torch.float64, generator=random)
+    explained = ExplainedVariance()
+    mean = maps.mean((0, 2, 3), keepdim=True).expand_as(maps)
+    for part in (slice(0, 11), slice(11, 67)):
+        explained.update(maps[part], {"good": guess[part], "mean": mean[part]})
+    rows = [found.permute(0, 2, 3, 1).reshape(-1, 3).numpy() for found in (maps, guess)]
+    expected = r2_score(*rows, multioutput="variance_weighted")
+    assert explained.compute()["good"] == pytest.approx(expected, abs=1e-12)
+    assert explained.compute()["mean"] == pytest.approx(0, abs=1e-12)
+
+
+def test_replacing_attention_by_an_equal_convolution_keeps_the_outputs(images):
+    network, images = convolving_vit(), images[:61]
+    layer, fit = find_attention_layers(network)[1], ConvolutionFit(3, padding="replicate")
+    passed = pass_layer(network, layer, images)
+    fit.update(*(to_map(tokens, GRID, 0) for tokens in (passed.inputs, passed.outputs)))
+    before = copy.deepcopy(network.state_dict())
+    replaced = replace_attention(network, layer, fit.compute())
+    torch.testing.assert_close(replaced(images), network(images), rtol=0, atol=1e-6)
+    assert all(torch.equal(before[name], found) for name, found in network.state_dict().items())
+
+
+def test_attention_is_replaced_for_patch_tokens_and_not_for_the_class_token(images):
+    network = tiny_vit(pool="class")
+    zero = fixed_convolution(torch.zeros(18, 18, 3, 3), torch.zeros(18), "replicate")
+    last = replace_attention(network, find_attention_layers(network)[1], zero)
+    torch.testing.assert_close(last(images), network(images), rtol=0, atol=1e-12)
+    first = replace_attention(network, find_attention_layers(network)[0], zero)
+    assert (first(images) - network(images)).abs().max() > 1e-3
