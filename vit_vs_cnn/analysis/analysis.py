@@ -215,8 +215,8 @@ def read_analysis(folder: Path) -> tuple[Analysis, list[RunResult], Answers | No
     """
     results = sorted(read_finished_results(folder).values(), key=_sort_key)
     plan, log = find_plan(folder, results), summarize_log(folder, results[0].test_set)
-    caveats = {model: log.find_caveat(model) for model in dict.fromkeys(result.model for result in results)}
-    log_caveats = {model: caveat for model, caveat in caveats.items() if caveat is not None}
+    models = dict.fromkeys(result.model for result in results)
+    log_caveats = {model: caveat for model in models if (caveat := log.find_caveat(model)) is not None}
     answers = None
     try:
         answers = load_predictions(folder, results)

@@ -155,11 +155,10 @@ class BudgetResults:
         self, model: str, size: int, seeds: Sequence[int], limits: Sequence[float]
     ) -> SeedScores | None:
         """Scores of a model at given FLOPs for each seed; None if no run of a seed is short enough."""
-        rows = []
-        for seed, limit in zip(seeds, limits, strict=True):
-            if (score := self._score_at_cost((model, size, seed), limit)) is None:
-                return None
-            rows.append(score)
+        scores = [self._score_at_cost((model, size, seed), limit) for seed, limit in zip(seeds, limits, strict=True)]
+        rows = [score for score in scores if score is not None]
+        if len(rows) < len(seeds):
+            return None
         correct = [row.correct[0] for row in rows if row.correct is not None]
         accuracies, images = (np.concatenate([getattr(row, name) for row in rows]) for name in ("accuracies", "images"))
         return SeedScores(accuracies, images, correct if len(correct) == len(rows) else None)

@@ -114,20 +114,13 @@ def _averaged_tokens(network: Any, num_prefix_tokens: int) -> slice | None:
         pool = "prefix"  # class and distillation token
     elif pool == "avg" and getattr(network, "pool_include_prefix", False):
         pool = "all"
-    match pool:  # the names of this package, and those of timm
-        case "class" | "token":
-            return slice(1)
-        case "prefix":
-            return slice(num_prefix_tokens)
-        case "all":
-            return slice(None)
-        case "mean" | "avg":
-            return slice(num_prefix_tokens, None)
-        case "sequence" | "map" | "attention":
-            return None
-    raise InputError(
-        f"{type(network).__name__} pools its tokens by {pool!r}, which is not a mean of them; known: token, avg, map"
-    )
+    first, patches = slice(1), slice(num_prefix_tokens, None)
+    slices = {"class": first, "mean": patches, "prefix": slice(num_prefix_tokens), "all": slice(None)}
+    slices |= {"token": first, "avg": patches}  # timm's names
+    if pool not in (*slices, "sequence", "attention", "map"):
+        kind = type(network).__name__
+        raise InputError(f"{kind} pools its tokens by {pool!r}, which is not a mean of them; known: token, avg, map")
+    return slices.get(pool)
 
 
 #: Largest difference between the logits of the explicit forward pass and of the fused one, relative to the largest.

@@ -248,13 +248,10 @@ def _study_run(trained: TrainedNetwork, pool: ExperimentData, *, count: int, hel
     initial = prepare_network(run, pool.draw(run.train_size, run.seed)).network
     load_start_weights(run, initial)
     before, _ = measure_network(trained, images, initial.eval(), summary_only=True)
-    rows: list[Row] = [
-        {"model": run.model, "train_size": run.train_size, "seed": run.seed, "layer": n} for n in after["layer"]
-    ]
-    for when, frame in (("before", before), ("after", after)):
-        measures = frame.reindex(columns=[*SUMMARY_MEASURES]).add_suffix(f"_{when}").to_dict("records")
-        rows = [row | of_layer for row, of_layer in zip(rows, measures, strict=True)]
-    return rows
+    measures = [frame.reindex(columns=[*SUMMARY_MEASURES]) for frame in (before, after)]
+    table = pandas.concat([after["layer"], measures[0].add_suffix("_before"), measures[1].add_suffix("_after")], axis=1)
+    names = {"model": run.model, "train_size": run.train_size, "seed": run.seed}
+    return [names | row for row in table.to_dict("records")]
 
 
 @dataclass(frozen=True, eq=False, repr=False)

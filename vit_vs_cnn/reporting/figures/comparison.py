@@ -62,9 +62,8 @@ def classes_figure(classes: Sequence[ClassAccuracy], styles: ModelStyles) -> Fig
     axis.set_ylim(len(shown) - 0.5, -0.5)
     more = f" (the {len(shown)} of {len(ordered)} where they differ most)" if len(shown) < len(ordered) else ""
     starred = "; * they differ (p < 0.05, Holm)" if any(map(_is_significant, shown)) else ""
-    figure.supxlabel(
-        f"accuracy in % by class{more}{starred}", fontsize=9
-    )  # long names leave little room below the axis
+    # Long names leave little room below the axis.
+    figure.supxlabel(f"accuracy in % by class{more}{starred}", fontsize=9)
     axis.grid(axis="x", alpha=0.3)
     figure.legend(fontsize=8, loc="outside upper center", ncols=4, frameon=False)
     return figure
