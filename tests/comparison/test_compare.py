@@ -1,15 +1,26 @@
-"""Comparisons: entries in the test-set log, and use of the experiment's analysis plan."""
+"""Comparisons: entries in the test-set log, the plan of the experiment, differences of settings, and costs."""
 
 import dataclasses
 
 import pytest
+import torch
+from torch import nn
 
 from tests.analysis.tables import seeded
 from tests.comparison.entries import CLASSES, entry
+from tests.results import make_result
 from vit_vs_cnn.analysis.comparisons import compare_all
 from vit_vs_cnn.analysis.measurements import measure
+from vit_vs_cnn.comparison import cost
 from vit_vs_cnn.comparison.accuracy import ExperimentComparisons
 from vit_vs_cnn.comparison.compare import Part, compare_entries
+from vit_vs_cnn.comparison.cost import measure_cost, peak_bytes, time_in_turns
+from vit_vs_cnn.comparison.differences import (
+    differing_settings,
+    list_differences,
+    repeated_evaluations,
+    unfair_differences,
+)
 from vit_vs_cnn.comparison.entries import predict_once
 from vit_vs_cnn.experiments.analysis_plan import AnalysisPlan
 from vit_vs_cnn.statistics.mean_distribution import SeedScores
@@ -69,3 +80,77 @@ def test_rules_of_the_plan_are_used_if_all_seeds_are_known():
     assert "3 of the 4 planned seeds" in str(caveat(ExperimentComparisons(plan, 7), 0, 1, 2))
     assert caveat(ExperimentComparisons(plan, 7), None) is None
     assert caveat(ExperimentComparisons(), 0, 1, 2) is None
+
+
+MODEL = {"name": "resnet8", "ema_half_life": None, "augmentation": {"flip": True, "mixup": 0.0}}
+BASE = {"train_size": 500, "seed": 0, "budget": {"steps": 400, "epochs": None}, "model": MODEL, "trainer": {}}
+
+
+def _with(**changes):
+    return {**BASE, **changes}
+
+
+def test_only_settings_that_differ_are_listed_and_another_model_is_no_warning(tmp_path):
+    found = differing_settings({"a": BASE, "b": _with(budget={"steps": 400, "epochs": 3}, extra=1)})
+    assert found == {"budget.epochs": {"a": None, "b": 3}, "extra": {"a": "-", "b": 1}}
+    other = _with(model={**BASE["model"], "name": "vit_nano"})
+    entries = [entry(tmp_path, "a", config=BASE), entry(tmp_path, "b", config=other)]
+    assert unfair_differences(entries) == []
+    assert list(list_differences(entries)) == ["model.name", "recipe"]
+    entries = [entry(tmp_path, "a"), entry(tmp_path, "b", config={})]
+    assert "it is not known how b was trained" in unfair_differences(entries)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"train_size": 1000}, "their training differs in train_size (a 500, b 1000)"),
+        ({"budget": {"steps": 800, "epochs": None}}, "budget.steps (a 400, b 800)"),
+        ({"trainer": {"precision": "bf16-mixed"}}, "trainer.precision (a -, b bf16-mixed)"),
+        ({"model": {**BASE["model"], "ema_half_life": 0.02}}, "ema_half_life (a None, b 0.02)"),
+        ({"model": {**BASE["model"], "augmentation": {"flip": True, "mixup": 0.8}}}, "mixup (a 0.0, b 0.8)"),
+    ],
+)
+def test_unfair_differences_are_warned_of(tmp_path, changes, message):
+    entries = [entry(tmp_path, "a", config=BASE), entry(tmp_path, "b", config=_with(**changes))]
+    assert message in "; ".join(unfair_differences(entries))
+
+
+def test_unequal_trials_and_repeated_evaluations_are_warned_of(tmp_path):
+    entries = [entry(tmp_path, "a"), entry(tmp_path, "b", result=make_result(trials=7), subset="other")]
+    assert "unequal care (a one trial; b best of 7 trials), so the models" in "; ".join(unfair_differences(entries))
+    (repeated,) = repeated_evaluations({"a-s0": 1, "b-s0": 3})
+    assert repeated.endswith("included: b-s0 3 times")
+
+
+def test_every_round_runs_each_network_once_in_rotating_order():
+    calls = []
+    tasks = {name: (lambda name=name: calls.append(name)) for name in "abc"}
+    seconds = time_in_turns(tasks, rounds=6, warmup=1)
+    rounds = [calls[i : i + 3] for i in range(0, 21, 3)]
+    assert all(sorted(one) == ["a", "b", "c"] for one in rounds)
+    assert [one[0] for one in rounds[1:]] == ["a", "b", "c", "a", "b", "c"]
+    assert all(len(values) == 6 for values in seconds.values())
+
+
+def test_peak_memory_is_measured_on_a_gpu_and_unknown_on_a_cpu():
+    network = nn.Sequential(nn.Linear(11, 1009), nn.Linear(1009, 23))
+    assert peak_bytes(network, torch.zeros(7, 11)) is None
+    if torch.cuda.is_available():
+        assert peak_bytes(network.cuda(), torch.zeros(7, 11, device="cuda")) >= 4 * 7 * (1009 + 23)
+
+
+def test_cost_has_parameters_macs_latency_and_throughput_of_every_network(tmp_path, monkeypatch):
+    monkeypatch.setattr(cost, "peak_bytes", lambda network, images: images.shape)
+    entries = {name: entry(tmp_path, seed=n, path=tmp_path / f"{name}.ckpt") for n, name in enumerate("ab")}
+    networks = {name: one.trained for name, one in entries.items()}
+    messages = []
+    costs = measure_cost(networks, rounds=5, batch_sizes=(1, 4), batch_rounds=2, report_progress=messages.append)
+    one = costs.loc["a"]
+    assert one.parameters == 5 * 27 + 5 + 11 * 45 + 11 + 22 + 77 + 7
+    assert one.macs == 16 * 24 * 5 * 27 + 8 * 12 * 11 * 45 + 77
+    assert 0 < one.latency_p50 <= one.latency_p95
+    assert list(one.throughput) == [1, 4]
+    assert one.peak_bytes == (32, 3, 16, 24)
+    assert one.throughput[one.best_batch] == max(one.throughput.values())
+    assert messages[0] == "latency of one image"

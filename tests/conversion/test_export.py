@@ -1,7 +1,9 @@
 """Trained networks are exported, saved as timm's models are, and uploaded to the hub with a model card."""
 
 import contextlib
+import errno
 import json
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -11,6 +13,7 @@ import huggingface_hub
 import pytest
 import timm
 import torch
+from safetensors import SafetensorError
 
 import vit_vs_cnn as vc
 from tests.refused import refused
@@ -103,6 +106,18 @@ def test_a_file_with_other_logits_than_the_network_is_refused(runs, error, is_re
     monkeypatch.setitem(FORMATS, "safetensors", write_inexactly)
     with pytest.raises(InputError, match="do not use it") if is_refused else contextlib.nullcontext():
         export(TrainedNetwork.open(runs["vit"]), ["safetensors"], tmp_path)
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), SafetensorError("No space left on device")]
+)
+def test_an_export_to_a_full_disk_is_refused_with_the_reason(runs, tmp_path, monkeypatch, error):
+    def fail(*_):
+        raise error
+
+    monkeypatch.setattr("vit_vs_cnn.conversion.export.save_file", fail)
+    with pytest.raises(InputError, match=r"the export cannot be written there \(No space left on device\)"):
+        export(TrainedNetwork.open(runs["resnet"]), ["safetensors"], tmp_path)
 
 
 def test_damaged_weights_and_weights_without_a_config_are_refused(runs, tmp_path, error_line):
