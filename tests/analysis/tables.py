@@ -53,13 +53,3 @@ def budget_grid(accuracies: dict[tuple[str, int], float], *, macs=None, seeds=5,
 def law_table(sizes, **laws) -> dict[str, dict[int, float]]:
     """Accuracies of models that follow err = e^a n^-b + c, given as (a, b, c)."""
     return {name: {n: float(1 - np.exp(a) * float(n) ** -b - c) for n in sizes} for name, (a, b, c) in laws.items()}
-
-
-#: Validation accuracies of a run that stopped improving long before its end.
-SETTLED = (0.3, 0.5, 0.5, 0.5, 0.5)
-
-
-def validated(results, accuracies=SETTLED, *, images=50_000, steps=400) -> list[RunResult]:
-    """The same results with a validation curve."""
-    curve = [(steps * (i + 1) // 5, accuracy) for i, accuracy in enumerate(accuracies)]
-    return [changed(r, validation_curve=curve, validation_images=images, steps=steps) for r in results]

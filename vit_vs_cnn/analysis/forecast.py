@@ -60,7 +60,7 @@ def reason_not_forecast(
 
 
 def extrapolate(points: Sequence[AccuracyPoint], train_size: int) -> Forecast:
-    """Extrapolate the accuracies of one model to a larger training-set size.
+    """Extrapolate the accuracies of one model, by ascending size, to a larger training-set size.
 
     The interval combines two errors. The error of the measured accuracies comes from fits to ``SAMPLES`` normal samples
     of them. The error of the law is estimated by a fit without the largest size: its error at that size, scaled with
@@ -70,9 +70,6 @@ def extrapolate(points: Sequence[AccuracyPoint], train_size: int) -> Forecast:
     Reference: Hestness et al., "Deep learning scaling is predictable, empirically", 2017 (power law with a floor).
     Differs: the interval. ``python -m benchmarks.forecast`` checks it on recorded experiments: it forecasts the
     accuracy at the largest size from the smaller ones, and counts the intervals that contain the measured value.
-
-    Arguments:
-        points: accuracies of one model, by ascending size; reports need at least ``MIN_SIZES_FOR_FORECAST`` of them.
     """
     sizes = np.array([point.train_size for point in points], dtype=float)
     errors = np.array([1 - point.accuracy.value for point in points])

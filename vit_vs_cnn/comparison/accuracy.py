@@ -108,9 +108,7 @@ def find_experiment_comparisons(entries: Sequence[ComparisonEntry]) -> Experimen
 
     Empty if they have no common experiment or no common training-set size, if two groups are of one model, if they are
     tested on new images, or if the experiment has no plan. The comparisons are those with the longest budget.
-
-    Raises:
-        InputError: its analysis plan cannot be read.
+    Raises InputError: its analysis plan cannot be read.
     """
     runs = {(experiment_folder(entry.trained), _train_size(entry.trained)) for entry in entries}
     models = {entry.group: origin.model for entry in entries if (origin := entry.trained.origin) is not None}

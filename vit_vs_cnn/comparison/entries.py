@@ -371,9 +371,6 @@ def _name_rows(networks: Sequence[tuple[TrainedNetwork, str]]) -> dict[int, tupl
 
     A row contains runs that differ by the seed alone: of one recipe, model, file and label. Its name is the
     shortest that no other row has: the model or the label; then with the training size; with the experiment's name.
-
-    Raises:
-        InputError: runs of several recipes have the same name.
     """
     hashes, models = [], dict[str, set[str]]()
     for network, label in networks:

@@ -154,8 +154,7 @@ def _fit_to_outputs(converted: nn.Module, trained: TrainedNetwork, training: Lab
 def _shift_batch_norms(converted: nn.Module, original: nn.Module, batches: list[Tensor]) -> None:
     """Adjust the running statistics by the difference between the two networks on these images.
 
-    The running statistics of the original network describe all augmented training images, and its weights depend on
-    them. Statistics of these few images alone would replace them by inexact ones.
+    Those of these few images alone would be less exact than those of all augmented training images.
     """
     before = copy.deepcopy(original)
     update_bn(batches, before)

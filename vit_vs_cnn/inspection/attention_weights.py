@@ -73,8 +73,7 @@ def find_layout(network: nn.Module) -> TokenLayout | None:
 def token_grid(network: nn.Module, image_size: tuple[int, int]) -> tuple[tuple[int, int], int]:
     """(rows, cols) of the patch tokens, and number of tokens before them: class token, registers.
 
-    Raises:
-        InputError: the network has no known tokens and no ``token_layout``, or its images have permuted blocks.
+    Raises InputError: the network has no known tokens and no ``token_layout``, or its images have permuted blocks.
     """
     check_positions(network)
     network = _uncompiled(network)

@@ -244,13 +244,9 @@ def inspect_network(
     target_class: int | Int64[Tensor, "images"] | None = None,
     report_progress: Callable[[str], None] = lambda _: None,
 ) -> NetworkInspection:
-    """Predictions, maps and their scores, and the attention of one network. No label is used.
+    """Predictions, maps and their scores, for the predicted classes if none are given, and attention of one network.
 
-    Arguments:
-        target_class: class of the maps and of deletion, one for all images or for each; the predicted one if None.
-
-    Raises:
-        InputError: as ``saliency_maps``. If no method needs them, missing attention weights are no error.
+    No label is used. Errors are those of ``saliency_maps``: only a method that needs them fails without weights.
     """
     report_progress(f"{network.name}: predictions and random maps")
     pixels, probabilities = images_for(network, images.data.images), predict_probabilities(network, images)

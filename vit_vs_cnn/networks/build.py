@@ -183,11 +183,7 @@ def load_weights(
 ) -> None:
     """Load weights into a network, which needs all of its weights and accepts no others.
 
-    Arguments:
-        without: names of weights that keep their values, such as those of a new head.
-
-    Raises:
-        InputError: they do not fit. The message begins with ``message``.
+    Weights named by ``without`` keep their values, such as those of a new head. Raises InputError: they do not fit.
     """
     own = network.state_dict()
     state = {**weights, **{name: value for name, value in own.items() if name in without}}
@@ -264,13 +260,9 @@ def convert_for_timm(network: nn.Module, weights: Mapping[str, Tensor]) -> dict[
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
-    """Read the weights of a .safetensors or .pth file by name, as timm does: averaged weights if there are some.
+    """Read weights by name, as timm does, averaged ones if there are some, of a file or of a folder from the hub.
 
-    Arguments:
-        path: a file, or a folder that was downloaded from the Hugging Face Hub.
-
-    Raises:
-        InputError: a missing or damaged file, or one with more than tensors and plain values.
+    Raises InputError: a missing or damaged .safetensors or .pth file, or one with more than tensors and plain values.
     """
     from timm.models import load_state_dict
 

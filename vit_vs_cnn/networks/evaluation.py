@@ -169,8 +169,7 @@ def predict(
 ) -> Predictions:
     """Predict images in evaluation mode, on the device of the network. Raises TrainingDiverged: a logit is not finite.
 
-    Arguments:
-        batch_size: images of a batch; fewer if they are large (``LabelledImages.limit_batch``).
+    Batches of large images are smaller than ``batch_size`` (``LabelledImages.limit_batch``).
     """
     device = next(network.parameters()).device
     with evaluation_mode(network):

@@ -206,12 +206,9 @@ def _teacher_flops(run: Run, images: RunImages) -> int:
 
 
 def open_teacher(run: Run, images: RunImages) -> TrainedNetwork | None:
-    """Open the network that teaches a run; None without one.
+    """Open the network that teaches a run; None without one. Its class must be in the config to be imported.
 
-    A user-defined class is imported only if the config of the experiment names it.
-
-    Raises:
-        InputError: the file is missing or damaged, or the network has other classes or takes images of another shape.
+    Raises InputError: the file is missing or damaged, or the network has other classes or images of another shape.
     """
     if (distill := run.recipe.distill) is None:
         return None
@@ -245,12 +242,10 @@ def check_validation_batches(run: Run, images: RunImages) -> None:
 
 
 def load_start_weights(run: Run, network: nn.Module) -> TrainedNetwork | None:
-    """Load the trained weights that ``starts_from`` names into the network of a run; None without it.
+    """Load the trained weights of ``starts_from`` into the network of a run; None without it.
 
-    A user-defined class is imported only for the weights of another model whose config names it.
-
-    Raises:
-        InputError: the checkpoint is missing, damaged or not what the config describes, or its weights do not fit.
+    A class must be in the config to be imported. Raises InputError: the checkpoint is missing, damaged or of another
+    model, or its weights do not fit.
     """
     if run.start is None:
         return None

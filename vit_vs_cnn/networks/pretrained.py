@@ -165,8 +165,7 @@ def drop_missing_weights(experiment: Experiment) -> tuple[Experiment, dict[str, 
 def read_pretrained(experiment: Experiment, model: str) -> PretrainedWeights | None:
     """Read the pretrained weights of a model, once in a process; None if it has none.
 
-    Raises:
-        InputError: the weights cannot be read or downloaded, or the config comes from a file that is not trusted.
+    Raises InputError: they cannot be read or downloaded, or the config comes from a file that is not trusted.
     """
     weights, architecture = experiment.models[model].weights, experiment.models[model].architecture
     if weights is None:

@@ -58,12 +58,9 @@ ACCURACIES_ALONE = (
 
 
 def write_experiment_page(findings: Findings, target: Path | None = None) -> list[Path]:
-    """Write index.html, analysis.json, results.csv, tables and figures, the page last.
+    """Write index.html, analysis.json, results.csv, tables and figures, by default into ``report/`` of the experiment.
 
     The files are reproducible byte by byte from the same runs, except for measured times in results.csv.
-
-    Arguments:
-        target: output folder; ``report/`` in the folder of the experiment by default.
 
     Raises:
         InputError: the experiment's config can no longer be read.

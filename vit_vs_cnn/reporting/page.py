@@ -87,11 +87,7 @@ class Page:
     def picture(
         self, figure: "Figure | None", caption: str, name: str, formats: Sequence[str] = ("svg", "png")
     ) -> None:
-        """Add a figure, if there is one, and its files.
-
-        Arguments:
-            formats: formats of the files; the page shows the first one, an SVG with inverted colours in dark mode.
-        """
+        """Add a figure, if there is one, and its files. The page shows the first format, SVGs inverted in dark mode."""
         if figure is not None:
             from vit_vs_cnn.reporting.figures.drawing import render_figure
 

@@ -38,10 +38,7 @@ def experiment_figures(analysis: Analysis) -> dict[str, Figure]:
 def accuracy_curves(analysis: Analysis, budgets: Sequence[str] = ()) -> Figure:
     """Accuracy against training images: means with 95 % intervals joined by lines, and single seeds as dots.
 
-    All models are in one panel. With a single training-set size, each model is a row.
-
-    Arguments:
-        budgets: budgets to show, each in a panel; only the longest by default.
+    Each budget, by default the longest alone, is a panel. With a single training-set size, each model is a row.
     """
     shown = [*(budgets or analysis.budgets[-1:])]
     sizes = sorted({point.train_size for point in analysis.accuracies if point.budget in shown})
