@@ -394,10 +394,10 @@ def _missing_evidence_text(analysis: Analysis) -> str:
     assert comparison is not None
     goal, minimum = max(abs(comparison.difference.value), comparison.margin), comparison.minimum_detectable
     counts = f"{format_count(comparison.seeds, 'seed')} and {format_count(comparison.images, 'test image')}"
-    found = "even the largest possible difference would be detected in fewer than"
+    power = "even the largest possible difference would be detected in fewer than"
     if minimum is not None:
-        found = f"only a true difference of at least {100 * minimum:.1f} points is detected in"
-    text = f"With {counts}, {found} 80 % of such experiments."
+        power = f"only a true difference of at least {100 * minimum:.1f} points is detected in"
+    text = f"With {counts}, {power} 80 % of such experiments."
     if minimum is not None and minimum <= goal:
         return f"{text} The measured difference is smaller."
     numbers = {"seeds": advice.seeds_needed, "test images": advice.images_needed}

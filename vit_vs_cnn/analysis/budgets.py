@@ -59,7 +59,7 @@ class EqualCostDifference:
 
 
 class BudgetResults:
-    """Results of an experiment by training budget, the longest last. Arguments and errors are those of ``measure``."""
+    """Results of an experiment by training budget, the longest last. Arguments and errors: see ``measure``."""
 
     def __init__(
         self, results: Sequence[RunResult], correct: Mapping[str, np.ndarray] | None = None, chance: float | None = None

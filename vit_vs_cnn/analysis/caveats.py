@@ -80,7 +80,7 @@ def find_caveats(
     log_caveats: LogCaveats,
     few_classes: Sequence[str] = (),
 ) -> list[Caveat]:
-    """All caveats of an experiment, the most severe first. ``few_classes`` are those of ``Answers``."""
+    """All caveats of an experiment, the most severe first. ``few_classes``: see ``Answers``."""
     caveats = [
         *_plan_caveats(results, plan, log_caveats),
         *_score_caveats(results, few_classes),

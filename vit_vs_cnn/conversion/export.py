@@ -107,7 +107,7 @@ def _timm_layout(trained: TrainedNetwork) -> tuple[str, dict[str, Any], nn.Modul
 
 
 def _hub_config(trained: TrainedNetwork) -> dict[str, Any]:
-    """What timm reads of config.json in a folder or in a repository of the Hugging Face Hub; empty if it cannot."""
+    """Values of config.json that timm reads in a folder or a repository of the hub; empty if it cannot."""
     if (layout := _timm_layout(trained)) is None:
         return {}
     name, arguments, network = layout

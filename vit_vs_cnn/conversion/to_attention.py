@@ -154,7 +154,7 @@ def _fit_to_outputs(converted: nn.Module, trained: TrainedNetwork, training: Lab
 def _shift_batch_norms(converted: nn.Module, original: nn.Module, batches: list[Tensor]) -> None:
     """Adjust the running statistics by the difference between the two networks on these images.
 
-    Those of these few images alone would be less exact than those of all augmented training images.
+    Statistics of these few images alone would be less exact than the original ones, of all augmented images.
     """
     before = copy.deepcopy(original)
     update_bn(batches, before)

@@ -73,7 +73,7 @@ def integrated_gradients(
 def find_feature_layer(network: nn.Module, images: Images) -> nn.Module:
     """The deepest layer of a CNN, or of its copy as attention, with feature maps of several places.
 
-    Raises InputError: the network is a transformer, or has no such map.
+    Raises InputError: the network is a transformer or without feature maps.
     """
     trunk = unwrap(network)
     trunk = trunk.network if isinstance(trunk, AttentionNetwork) else trunk

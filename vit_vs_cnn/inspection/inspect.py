@@ -189,15 +189,15 @@ def inspect_networks(
         labels, source = images[0].data.labels, f"{images[0].source}, {ORDER_TEXT}"
         order = (probabilities.gather(1, labels[:, None]).squeeze(1) - 0.5).abs().argsort(stable=True)
         probabilities = probabilities[order]
-        images = [InspectedImages(seen.data.subset(order), source) for seen in images]
+        images = [InspectedImages(shown.data.subset(order), source) for shown in images]
     classes = probabilities.argmax(dim=1)
     if target_class is not None:
         classes = torch.full_like(classes, class_number(target_class, networks[0].class_names))
     options: dict[str, Any] = {"grid_size": _shared_grid(networks), "target_class": classes}
     options["report_progress"] = report_progress
     parts = zip(networks, images, chosen, strict=True)
-    inspected = tuple(inspect_network(network, seen, names, **options) for network, seen, names in parts)
-    return Inspection(max(images, key=lambda seen: math.prod(seen.data.image_shape)), inspected)
+    inspected = tuple(inspect_network(network, shown, names, **options) for network, shown, names in parts)
+    return Inspection(max(images, key=lambda shown: math.prod(shown.data.image_shape)), inspected)
 
 
 def _shared_grid(networks: Sequence[TrainedNetwork]) -> tuple[int, int]:
@@ -246,7 +246,7 @@ def inspect_network(
 ) -> NetworkInspection:
     """Predictions, maps and their scores, for the predicted classes if none are given, and attention of one network.
 
-    No label is used. Errors are those of ``saliency_maps``: only a method that needs them fails without weights.
+    No label is used. Errors: see ``saliency_maps``. Missing attention weights are an error of methods that need them.
     """
     report_progress(f"{network.name}: predictions and random maps")
     pixels, probabilities = images_for(network, images.data.images), predict_probabilities(network, images)
@@ -392,12 +392,12 @@ def select_images(
     if len(numbers) < len(words):
         raise InputError("images: name either files or numbers of test images")
     data, source = _scored_images(networks, root)
-    chosen, how = _sample(len(data[0]), count, seed), f"chosen from {source} by seed {seed}"
+    chosen, choice = _sample(len(data[0]), count, seed), f"chosen from {source} by seed {seed}"
     if numbers:
         if (highest := max(numbers)) >= len(data[0]):
             raise InputError(f"images: {highest} is not a number of {source}; allowed: 0 to {len(data[0]) - 1}")
-        chosen, how = torch.tensor(numbers), f"chosen by number from {source}"
-    return [InspectedImages(images.subset(chosen), how) for images in data]
+        chosen, choice = torch.tensor(numbers), f"chosen by number from {source}"
+    return [InspectedImages(images.subset(chosen), choice) for images in data]
 
 
 def _sample(total: int, count: int, seed: int) -> Int64[Tensor, "chosen"]:

@@ -71,8 +71,8 @@ def rollout_map(
 ) -> Float[Tensor, "batch patches"]:
     """One row of ``attention_rollout``, or one mix of its rows, over the patches.
 
-    ``r^T = q^T M_L ... M_1``, multiplied from the left: O(N^2) per layer, not O(N^3). Other arguments and errors are
-    those of ``attention_rollout``.
+    ``r^T = q^T M_L ... M_1``, multiplied from the left: O(N^2) per layer, not O(N^3). Other arguments and errors: see
+    ``attention_rollout``.
 
     Arguments:
         query: q, the share of each token, for each image or for all.

@@ -111,10 +111,9 @@ def _build_named(
 
 
 def _check_size(name: str, options: dict[str, Any], location: str, max_bytes: float) -> None:
-    """Refuse thousands of layers, and weights larger than ``max_bytes``.
+    """Refuse thousands of layers, and weights, counted on the meta device, that are larger than ``max_bytes``.
 
-    Weights are counted on the meta device, where they need no memory, but only if an option is large or if a file
-    describes a model of another package.
+    Weights of a preset with small options are not counted, as they fit into memory.
     """
     numbers = [(key, number) for key, value in options.items() for number in as_list(value) if isinstance(number, int)]
     for option, number in numbers:
@@ -183,7 +182,7 @@ def load_weights(
 ) -> None:
     """Load weights into a network, which needs all of its weights and accepts no others.
 
-    Weights named by ``without`` keep their values, such as those of a new head. Raises InputError: they do not fit.
+    Weights named by ``without``, such as of a new head, keep their values. Raises InputError: they do not fit.
     """
     own = network.state_dict()
     state = {**weights, **{name: value for name, value in own.items() if name in without}}

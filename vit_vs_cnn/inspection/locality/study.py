@@ -106,7 +106,7 @@ def _measure_layer(
     *,
     summary_only: bool,
 ) -> tuple[Row, list[float]]:
-    """The layer's row, and the attention distance of each head. ``predictions`` are those of the held-out images."""
+    """The layer's row, and the attention distance of each head. ``predictions`` and labels are of held-out images."""
     grid_size, extra = layer.grid_size, layer.num_prefix_tokens
     size = KERNEL_SIZE if min(grid_size) >= KERNEL_SIZE else 1
     fits = [ConvolutionFit(size)]
