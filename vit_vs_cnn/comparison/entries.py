@@ -192,7 +192,12 @@ def load_entries(
             raise InputError(f"{path}: {network.name} is the name of another row; give it another (LABEL={path})")
         groups.add(network.name)
         entries.append(ComparisonEntry(trained=network, group=network.name, test=test, log=images.log(first)))
-    _check_distinct(entries)
+    counts = Counter(entry.name for entry in entries)
+    if copies := [entry for entry in entries if counts[entry.name] > 1]:
+        raise InputError(
+            f"{copies[0].trained.path} is named twice, or there is another copy of {copies[0].name}; leave one out, or "
+            "give it a label (LABEL=PATH)"
+        )
     for entry in entries:
         entry.trained.network.to(device)
     return entries, [*notes, *_note_on_folds(entries)]
@@ -396,16 +401,6 @@ def _settings(run: Run) -> dict[str, Any]:
     values = {key: value for key, value in run.settings.items() if key != "seed"}
     needed = {"starts_from": run.start, "teacher": run.teacher}
     return values | {name: _settings(other) for name, other in needed.items() if other is not None}
-
-
-def _check_distinct(entries: Sequence[ComparisonEntry]) -> None:
-    """Raises InputError: one network is given twice, or two copies of one run's."""
-    counts = Counter(entry.name for entry in entries)
-    if copies := [entry for entry in entries if counts[entry.name] > 1]:
-        raise InputError(
-            f"{copies[0].trained.path} is named twice, or there is another copy of {copies[0].name}; leave one out, or "
-            "give it a label (LABEL=PATH)"
-        )
 
 
 def _file_suffix(trained: TrainedNetwork) -> str:

@@ -263,7 +263,12 @@ def inspect_network(
         areas = torch.cat([test.areas(of_images) for test, of_images in zip(tests, maps, strict=True)])
         results.append(MethodMaps(method, torch.cat(maps), areas, torch.cat(by_chance)))
     report_progress(f"{network.name}: attention weights")
-    attention, reason = read_attention(network, pixels[:MAX_IMAGES_WITH_WEIGHTS])
+    attention = reason = None
+    try:
+        if has_attention(network.network):
+            attention = attention_maps(network.network, pixels[:MAX_IMAGES_WITH_WEIGHTS])
+    except InputError as error:
+        reason = str(error)
     return NetworkInspection(network, probabilities, classes, results, attention, reason)
 
 
@@ -279,14 +284,6 @@ def images_for(trained: TrainedNetwork, images: UInt8[Tensor, "batch channels ro
     """Images as the network takes them, on its device."""
     normalized = trained.normalize(images)
     return normalized.to(next(trained.network.parameters(), normalized).device)
-
-
-def read_attention(network: TrainedNetwork, pixels: Tensor) -> tuple[AttentionMaps | None, str | None]:
-    """The weights on these images, or the reason why they are unavailable."""
-    try:
-        return (attention_maps(network.network, pixels) if has_attention(network.network) else None), None
-    except InputError as error:
-        return None, str(error)
 
 
 def score_networks(

@@ -77,8 +77,9 @@ def saliency_maps(
     """
     method = get_method(method)
     maps = method.compute(SaliencyRequest(network, images, classes, verify))
-    if method.needs != "any":
-        maps = _pad_to_image(network, maps)
+    if method.needs != "any" and (crop := find_center_crop(network)) is not None:
+        (top, left), (rows, cols), (all_rows, all_cols) = crop.corner, crop.image_size, crop.resize_size
+        maps = F.pad(resize_maps(maps, (rows, cols)), (left, all_cols - cols - left, top, all_rows - rows - top))
     return maps if size is None else resize_maps(maps, size)
 
 
@@ -132,14 +133,6 @@ def crop_to_model_view(network: nn.Module, maps: Maps) -> Float[Tensor, "batch r
         length = max(1, round(maps.shape[axis] * cropped / full))
         maps = maps.narrow(axis, round((maps.shape[axis] - length) / 2), length)
     return maps
-
-
-def _pad_to_image(network: nn.Module, maps: Maps) -> Float[Tensor, "batch rows cols"]:
-    """Maps of what a network receives as maps of its images: 0 outside."""
-    if (crop := find_center_crop(network)) is None:
-        return maps
-    (top, left), (rows, cols), (all_rows, all_cols) = crop.corner, crop.image_size, crop.resize_size
-    return F.pad(resize_maps(maps, (rows, cols)), (left, all_cols - cols - left, top, all_rows - rows - top))
 
 
 def image_noise(images: Images, purpose: str, seed: int = 0) -> Images:

@@ -22,14 +22,7 @@ from vit_vs_cnn.files import write_text
 from vit_vs_cnn.networks.temperature import MIN_VALIDATION_IMAGES
 from vit_vs_cnn.reporting.figures.comparison import comparison_figures
 from vit_vs_cnn.reporting.page import Page
-from vit_vs_cnn.reporting.style import (
-    ModelStyle,
-    assign_styles,
-    format_estimate,
-    format_percent,
-    format_points,
-    format_value,
-)
+from vit_vs_cnn.reporting.style import assign_styles, format_estimate, format_percent, format_points, format_value
 from vit_vs_cnn.reporting.table import Cell, Table, print_tables
 from vit_vs_cnn.runs.record import MAJORITY
 from vit_vs_cnn.statistics.intervals import format_interval, format_p_value
@@ -49,7 +42,9 @@ CAPTIONS = {
 
 def comparison_page(comparison: NetworkComparison, figures: Mapping[str, Figure] | None = None) -> Page:
     """Page of a comparison: conclusions, warnings, and the tables and figures of each part."""
-    page = Page(join_names(comparison.groups), comparison.summary, styles=_styles(comparison))
+    styles, networks = assign_styles(comparison.groups), comparison.networks
+    styles |= {name: styles[group] for name, group in zip(networks["network"], networks["group"], strict=True)}
+    page = Page(join_names(comparison.groups), comparison.summary, styles=styles)
     page.heading("Before you read on")
     page.bullets(comparison.warnings)
     tables = comparison_tables(comparison)
@@ -80,11 +75,6 @@ def print_comparison(comparison: NetworkComparison) -> None:
     """Print the most important tables in a terminal."""
     tables = [table for of_part in comparison_tables(comparison).values() for table in of_part]
     print_tables([table for table in tables if table.name not in PAGE_ONLY_TABLES])
-
-
-def _styles(comparison: NetworkComparison) -> dict[str, ModelStyle]:
-    styles, networks = assign_styles(comparison.groups), comparison.networks
-    return styles | {name: styles[group] for name, group in zip(networks["network"], networks["group"], strict=True)}
 
 
 def comparison_tables(comparison: NetworkComparison) -> dict[Part, list[Table]]:

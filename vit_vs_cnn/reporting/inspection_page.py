@@ -84,7 +84,13 @@ def write_inspection_page(
     page.template("about_maps.html")
     page.text(_page_limits(inspection, len(packed), max_error), note=True)
     if not inspection.scores.empty:
-        _add_scores(page, inspection.scores)
+        page.heading("Tests of the maps")
+        for name, rows in _by_network(inspection.scores):
+            page.table(score_table(name, rows))
+            page.table(randomization_table(name, rows))
+        for legend in score_legends(inspection.scores):
+            page.text(legend, note=True)
+        page.files["scores.csv"] = inspection.scores.to_csv(index=False, lineterminator="\n")
     page.heading("Maps side by side")
     caption = "Maps over images: blue for the smallest value of a map, yellow for the largest."
     page.picture(overlay_figure(inspection.images, networks), caption, "sheet_0", ["png"])
@@ -99,17 +105,6 @@ def with_display_names(networks: Sequence[TrainedNetwork]) -> Sequence[TrainedNe
     ]
     is_distinct = len({*names}) == len(names)
     return [replace(one, name=name) for one, name in zip(networks, names, strict=True)] if is_distinct else networks
-
-
-def _add_scores(page: Page, scores: pandas.DataFrame) -> None:
-    """Add the scores and the test with randomised weights, and write all numbers into files."""
-    page.heading("Tests of the maps")
-    for name, rows in _by_network(scores):
-        page.table(score_table(name, rows))
-        page.table(randomization_table(name, rows))
-    for legend in score_legends(scores):
-        page.text(legend, note=True)
-    page.files["scores.csv"] = scores.to_csv(index=False, lineterminator="\n")
 
 
 def print_scores(scores: pandas.DataFrame) -> None:
