@@ -29,7 +29,7 @@ def cache_tables(make: Callable[Arguments, Table]) -> Callable[Arguments, Table]
 
     @wraps(make)
     def get(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Table:
-        is_program = torch.compiler.is_compiling() or torch.jit.is_tracing()
+        is_program = torch.compiler.is_compiling() or torch.jit.is_tracing()  # pyright: ignore[reportPrivateImportUsage]
         return make(*args, **kwargs) if is_program else cached(*args, **kwargs)
 
     return get
