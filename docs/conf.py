@@ -81,6 +81,7 @@ html_theme_options = {"source_repository": PROJECT_URLS["Repository"]} if "Repos
 html_static_path = ["static"]
 html_css_files = ["site.css"]
 html_extra_path = ["front"]
+html_search_scorer = str(ROOT / "docs" / "static" / "scorer.js")
 html_copy_source = False
 html_show_sourcelink = False
 html_show_sphinx = False
