@@ -65,7 +65,6 @@ def test_balanced_class_weights_are_inverse_to_the_numbers_of_training_images(tm
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"weights": {"vit": 3}}, "weights must be a mapping from models to plain values"),
         ({"model": "cnn"}, "'cnn' is not a model of tiny"),
         ({"train_size": 0}, "train_size and world_size must be at least 1"),
         ({"budget": Budget(steps=[3, 5])}, "budget a single one"),
