@@ -14,7 +14,6 @@ from vit_vs_cnn.attention import (
     scaled_dot_product_attention,
     valid_length_mask,
 )
-from vit_vs_cnn.attention.functional import attend
 
 BATCH, HEADS, QUERIES, KEYS, DIM, VALUE_DIM = 2, 3, 5, 7, 11, 13
 
@@ -179,7 +178,7 @@ def test_a_mask_that_is_not_boolean_and_a_bias_that_is_are_refused():
     with pytest.raises(ValueError, match=r"mask must be boolean, True where .*, but has dtype torch\.float32"):
         masked_softmax.__wrapped__(torch.zeros(1, 3), torch.ones(1, 3))
     with pytest.raises(ValueError, match=r"bias must be numbers .* but is boolean"):
-        attend.__wrapped__(*tensors(), bias=random_mask((QUERIES, KEYS)))
+        scaled_dot_product_attention.__wrapped__(*tensors(), bias=random_mask((QUERIES, KEYS)))
 
 
 def test_one_length_per_sequence_or_query_allows_that_many_first_keys():

@@ -73,6 +73,12 @@ def scaled_dot_product_attention(
 ) -> tuple[Tensor, Tensor]: ...
 
 
+@overload
+def scaled_dot_product_attention(
+    queries: Tensor, keys: Tensor, values: Tensor, *, return_weights: bool, **options: Unpack[AttentionOptions]
+) -> Tensor | tuple[Tensor, Tensor]: ...
+
+
 def scaled_dot_product_attention(
     queries: Queries,
     keys: Keys,
@@ -114,24 +120,6 @@ def scaled_dot_product_attention(
         >>> weights.shape, torch.allclose(weights.sum(-1), torch.ones(2, 4, 5))
         (torch.Size([2, 4, 5, 5]), True)
     """
-    output, weights = attend(
-        queries, keys, values, mask=mask, bias=bias, dropout=dropout, scale=scale, return_weights=return_weights
-    )
-    return output if weights is None else (output, weights)
-
-
-def attend(
-    queries: Queries,
-    keys: Keys,
-    values: Values,
-    *,
-    mask: Mask | None = None,
-    bias: Bias | None = None,
-    dropout: float = 0.0,
-    scale: float | None = None,
-    return_weights: bool = False,
-) -> tuple[AttentionOutput, Weights | None]:
-    """Output and weights of ``scaled_dot_product_attention``; weights are None unless ``return_weights=True``."""
     if mask is not None:
         check_mask(mask)
     if bias is not None:
@@ -144,14 +132,14 @@ def attend(
         weights = masked_softmax(scores if bias is None else scores + bias, mask)
         return drop_weights(weights, dropout) @ values, weights
     if mask is None:
-        return attend_nonempty(queries, keys, values, None, dropout=dropout, scale=scale), None
+        return attend_nonempty(queries, keys, values, None, dropout=dropout, scale=scale)
     # Torch's kernels treat an empty row differently: allow it before, set it to zero after.
     empty = ~mask.any(dim=-1, keepdim=True)
     attn_mask = mask | empty if bias is None else bias.masked_fill(~mask, -torch.inf).masked_fill(empty, 0.0)
     if attn_mask.shape[-1] != keys.shape[-2]:  # kernels broadcast over batch and heads, not all of them over keys
         attn_mask = attn_mask.expand(*attn_mask.shape[:-1], keys.shape[-2])
     output = attend_nonempty(queries, keys, values, attn_mask, dropout=dropout, scale=scale)
-    return output.masked_fill(empty, 0.0), None
+    return output.masked_fill(empty, 0.0)
 
 
 def attend_nonempty(

@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from vit_vs_cnn.attention.arguments import AnyMask, Weights, check_positive, check_probability
-from vit_vs_cnn.attention.functional import attend
+from vit_vs_cnn.attention.functional import scaled_dot_product_attention
 from vit_vs_cnn.attention.relative import RelativePosition
 from vit_vs_cnn.attention.windows.blocks import BlockWindow
 from vit_vs_cnn.attention.windows.sliding import SlidingWindow
@@ -155,8 +155,9 @@ class MultiHeadAttention(nn.Module):
                 position = self.relative_position.token_bias()
                 bias = position if bias is None else position + bias
             dropout = self.dropout if self.training else 0.0
-            output, weights = attend(*heads, mask=mask, bias=bias, dropout=dropout, return_weights=return_weights)
-            attended = output if weights is None else (output, weights)
+            attended = scaled_dot_product_attention(
+                *heads, mask=mask, bias=bias, dropout=dropout, return_weights=return_weights
+            )
         if not return_weights:
             return self._join(attended)
         output, weights = attended

@@ -177,6 +177,6 @@ class LocalitySelfAttention(nn.Module):
         """Attend to the other tokens; with ``return_weights`` also the weights, whose diagonal is zero."""
         queries = queries * (-self.log_temperature).exp().to(queries.dtype)[:, None, None]
         others = ~torch.eye(queries.shape[-2], dtype=torch.bool, device=queries.device)
-        if return_weights:
-            return scaled_dot_product_attention(queries, keys, values, mask=others, scale=1.0, return_weights=True)
-        return scaled_dot_product_attention(queries, keys, values, mask=others, scale=1.0)
+        return scaled_dot_product_attention(
+            queries, keys, values, mask=others, scale=1.0, return_weights=return_weights
+        )

@@ -11,7 +11,7 @@ from einops import rearrange
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from vit_vs_cnn.attention.functional import attend
+from vit_vs_cnn.attention.functional import scaled_dot_product_attention
 from vit_vs_cnn.attention.multihead import MultiHeadAttention
 from vit_vs_cnn.errors import InputError
 
@@ -110,10 +110,9 @@ class AttentionRecorder(TorchFunctionMode):
         else:
             is_mask = attn_mask is not None and attn_mask.dtype == torch.bool
             mask, bias = (attn_mask, None) if is_mask else (None, attn_mask)
-            output, weights = attend(
+            output, weights = scaled_dot_product_attention(
                 query, key, value, mask=mask, bias=bias, dropout=dropout_p, scale=scale, return_weights=True
             )
-            assert weights is not None
         self._store(weights)
         return output
 

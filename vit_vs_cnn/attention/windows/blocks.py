@@ -9,7 +9,7 @@ from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
 
 from vit_vs_cnn.attention.arguments import Heads, HeadValues, TokenWeights
-from vit_vs_cnn.attention.functional import attend, attend_nonempty, scaled_dot_product_attention
+from vit_vs_cnn.attention.functional import attend_nonempty, scaled_dot_product_attention
 from vit_vs_cnn.attention.positions import GridLayer
 from vit_vs_cnn.attention.relative import RelativePosition, expand_offsets
 from vit_vs_cnn.attention.windows.neighbourhood import cache_tables, check_shapes
@@ -41,6 +41,19 @@ class Blocks(NamedTuple):
         """(rows, cols) of windows."""
         rows, cols = (-(-size // window) for size, window in zip(self.grid_size, self.window_size, strict=True))
         return rows, cols
+
+    def window_of_tokens(self) -> Int[Tensor, "tokens 2"]:
+        """(rows, cols) of the window of each token."""
+        axes = (
+            (torch.arange(size) - move).div(window, rounding_mode="floor")
+            for size, window, move in zip(*self, strict=True)
+        )
+        return torch.cartesian_prod(*axes)
+
+    def mask(self) -> Bool[Tensor, "tokens tokens"]:
+        """Mask that is True between tokens of the same window."""
+        window = self.window_of_tokens()
+        return (window[:, None] == window).all(dim=-1)
 
 
 class BlockOptions(TypedDict, total=False):
@@ -100,10 +113,14 @@ def block_attention(
     Raises:
         ValueError: if a size is not positive, the shift is not smaller than the window, or a shape does not fit.
     """
-    blocks = _make_blocks(queries, grid_size, window_size, shift, bias)
+    grid, window = as_rows_and_cols("grid_size", grid_size), as_rows_and_cols("window_size", window_size)
+    blocks = Blocks(grid, window, as_rows_and_cols("shift", shift, minimum=0))
+    if blocks.shift[0] >= window[0] or blocks.shift[1] >= window[1]:
+        raise ValueError(f"shift must be smaller than the window of {window}, but is {shift}")
+    check_shapes(queries, bias, grid, (2 * window[0] - 1, 2 * window[1] - 1))
     if return_weights:
         token_bias = None if bias is None else _expand_bias(blocks, bias)
-        mask = window_mask(*blocks).to(queries.device)
+        mask = blocks.mask().to(queries.device)
         return scaled_dot_product_attention(queries, keys, values, mask=mask, bias=token_bias, return_weights=True)
     mask = None
     if any(blocks.shift) or any(blocks.margins):
@@ -125,38 +142,10 @@ def _expand_bias(blocks: Blocks, bias: Tensor) -> Tensor:
     return expand_offsets(bias[:, rows][:, :, cols], blocks.grid_size)
 
 
-def window_mask(
-    grid_size: tuple[int, int], window_size: tuple[int, int], shift: tuple[int, int]
-) -> Bool[Tensor, "tokens tokens"]:
-    """Mask that is True between tokens of the same window."""
-    window = _window_of_tokens(grid_size, window_size, shift)
-    return (window[:, None] == window).all(dim=-1)
-
-
-def _make_blocks(queries: Tensor, grid_size: Size2d, window_size: Size2d, shift: Size2d, bias: Tensor | None) -> Blocks:
-    grid, window = as_rows_and_cols("grid_size", grid_size), as_rows_and_cols("window_size", window_size)
-    shifts = as_rows_and_cols("shift", shift, minimum=0)
-    if shifts[0] >= window[0] or shifts[1] >= window[1]:
-        raise ValueError(f"shift must be smaller than the window of {window}, but is {shift}")
-    check_shapes(queries, bias, grid, (2 * window[0] - 1, 2 * window[1] - 1))
-    return Blocks(grid, window, shifts)
-
-
-def _window_of_tokens(
-    grid_size: tuple[int, int], window_size: tuple[int, int], shift: tuple[int, int]
-) -> Int[Tensor, "tokens 2"]:
-    """(rows, cols) of the window of each token."""
-    axes = (
-        (torch.arange(size) - move).div(window, rounding_mode="floor")
-        for size, window, move in zip(grid_size, window_size, shift, strict=True)
-    )
-    return torch.cartesian_prod(*axes)
-
-
 @cache_tables
 def _block_mask(blocks: Blocks, device: torch.device) -> Bool[Tensor, "windows queries keys"]:
     """Mask for the rolled and cut grid, in which a window may contain tokens of several true windows and padding."""
-    window = _window_of_tokens(*blocks)[None, None].to(device)
+    window = blocks.window_of_tokens()[None, None].to(device)
     window = _cut(blocks, window + 2)  # no token is in window 0, which the padding then is
     return (window[0, :, :, None] == window[0, :, None, :]).all(dim=-1)
 
@@ -214,14 +203,14 @@ class BlockWindow(GridLayer):
         size = self.grid_size
         window = min(self.window_size[0], size[0]), min(self.window_size[1], size[1])
         row, col = (w // 2 if self.shifted and w < s else 0 for w, s in zip(window, size, strict=True))
-        shift = (row, col)
-        if self.num_prefix_tokens or return_weights:
-            bias = None if relative_position is None else relative_position.token_bias()
-            prefix = self.num_prefix_tokens
-            mask = F.pad(window_mask(size, window, shift), (prefix, 0, prefix, 0), value=True).to(queries.device)
-            output, weights = attend(queries, keys, values, mask=mask, bias=bias, return_weights=return_weights)
-            return output if weights is None else (output, weights)
-        bias = None
+        bias, prefix = None, self.num_prefix_tokens
+        if prefix or return_weights:
+            if relative_position is not None:
+                bias = relative_position.token_bias()
+            mask = F.pad(Blocks(size, window, (row, col)).mask(), (prefix, 0, prefix, 0), value=True).to(queries.device)
+            return scaled_dot_product_attention(
+                queries, keys, values, mask=mask, bias=bias, return_weights=return_weights
+            )
         if relative_position is not None:
             bias = relative_position.bias_at_offsets(range(1 - window[0], window[0]), range(1 - window[1], window[1]))
-        return block_attention(queries, keys, values, grid_size=size, window_size=window, shift=shift, bias=bias)
+        return block_attention(queries, keys, values, grid_size=size, window_size=window, shift=(row, col), bias=bias)

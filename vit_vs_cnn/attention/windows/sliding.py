@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from vit_vs_cnn.attention.arguments import Heads, HeadValues, TokenWeights
-from vit_vs_cnn.attention.functional import attend, attend_nonempty, masked_softmax
+from vit_vs_cnn.attention.functional import attend_nonempty, masked_softmax, scaled_dot_product_attention
 from vit_vs_cnn.attention.positions import GridLayer
 from vit_vs_cnn.attention.relative import RelativePosition, add_prefix_bias
 from vit_vs_cnn.attention.windows.neighbourhood import (
@@ -105,8 +105,7 @@ def local_attention(
     """
     neighbourhood = make_neighbourhood(grid_size, window_size, boundary)
     check_shapes(queries, bias, neighbourhood.grid_size, neighbourhood.window_size)
-    output, weights = _attend_in_windows(queries, keys, values, neighbourhood, bias=bias, return_weights=return_weights)
-    return output if weights is None else (output, weights)
+    return _attend_in_windows(queries, keys, values, neighbourhood, bias=bias, return_weights=return_weights)
 
 
 def local_attention_reference(
@@ -153,8 +152,8 @@ def _attend_in_windows(
     bias: OffsetBias | None,
     prefix_bias: Float[Tensor, "heads 3"] | None = None,
     return_weights: bool,
-) -> tuple[HeadValues, TokenWeights | None]:
-    """Output, and the weights with ``return_weights``, else None.
+) -> HeadValues | tuple[HeadValues, TokenWeights]:
+    """Output, and the weights with ``return_weights``.
 
     Prefix tokens attend to all tokens, and all tokens attend to them. With the boundary "zero" the tokens outside the
     grid are one more key and value, both zero. Its score is the log-sum-exp of their scores.
@@ -163,21 +162,21 @@ def _attend_in_windows(
     num_prefix_tokens = tokens - neighbourhood.patches
     if not (num_prefix_tokens or return_weights or neighbourhood.patches <= MAX_DENSE_TOKENS_COMPILED):
         if torch.compiler.is_compiling():  # tiles are written into views, which compiled programs get wrong
-            return _gathered_attention(queries, keys, values, neighbourhood, bias)[0], None
+            return _gathered_attention(queries, keys, values, neighbourhood, bias)[0]
         if neighbourhood.patches > MAX_DENSE_TOKENS:
-            return tiled_attention(queries, keys, values, neighbourhood, bias), None
+            return tiled_attention(queries, keys, values, neighbourhood, bias)
     if neighbourhood.boundary == "zero":
         keys, values = F.pad(keys, (0, 0, 0, 1)), F.pad(values, (0, 0, 0, 1))
     if bias is None and prefix_bias is None:
         token_bias = _token_bias_of_zeros(neighbourhood, num_prefix_tokens, queries.dtype, queries.device)
         if not return_weights:  # every token may attend to itself
-            return attend_nonempty(queries, keys, values, token_bias), None
+            return attend_nonempty(queries, keys, values, token_bias)
     else:
         table = neighbourhood.bias_table(bias, queries.dtype, queries.device)
         token_bias = _token_bias(neighbourhood, table, prefix_bias, num_prefix_tokens)
-    output, weights = attend(queries, keys, values, bias=token_bias, return_weights=return_weights)
-    if weights is None:
-        return output, None
+    if not return_weights:
+        return scaled_dot_product_attention(queries, keys, values, bias=token_bias)
+    _, weights = scaled_dot_product_attention(queries, keys, values, bias=token_bias, return_weights=True)
     weights = weights[..., :tokens]
     return weights @ values[:, :, :tokens], weights  # the weights that are returned, so that gradients reach them
 
@@ -249,7 +248,6 @@ class SlidingWindow(GridLayer):
             bias = relative_position.bias_at_offsets(*neighbourhood.offsets)
             prefix_bias = relative_position.prefix_bias()
         check_shapes(queries[:, :, self.num_prefix_tokens :], bias, self.grid_size, self.window_size)
-        output, weights = _attend_in_windows(
+        return _attend_in_windows(
             queries, keys, values, neighbourhood, bias=bias, prefix_bias=prefix_bias, return_weights=return_weights
         )
-        return output if weights is None else (output, weights)
