@@ -130,7 +130,7 @@ def scaled_dot_product_attention(
     if return_weights:
         scores = _scores(queries, keys, scale)
         weights = masked_softmax(scores if bias is None else scores + bias, mask)
-        return drop_weights(weights, dropout) @ values, weights
+        return F.dropout(weights, dropout) @ values, weights
     if mask is None:
         return attend_nonempty(queries, keys, values, None, dropout=dropout, scale=scale)
     # Torch's kernels treat an empty row differently: allow it before, set it to zero after.
@@ -153,9 +153,7 @@ def attend_nonempty(
 ) -> AttentionOutput:
     """Output of attention in which every query may attend to a key, by a fused kernel or by separate products.
 
-    Arguments:
-        attn_mask: boolean mask, or numbers that are added to the scores, as of torch's
-            ``scaled_dot_product_attention``.
+    ``attn_mask`` is boolean, or added to the scores, as of torch's ``scaled_dot_product_attention``.
     """
     if attn_mask is not None:  # torch's fused kernels take masks of two dimensions or of all
         attn_mask = attn_mask[(None,) * (queries.ndim - attn_mask.ndim)]
@@ -165,7 +163,7 @@ def attend_nonempty(
     if attn_mask is not None:
         is_mask = attn_mask.dtype == torch.bool
         scores = scores.masked_fill(~attn_mask, -torch.inf) if is_mask else scores + attn_mask
-    return drop_weights(scores.softmax(dim=-1), dropout) @ values
+    return F.dropout(scores.softmax(dim=-1), dropout) @ values
 
 
 def _scores(queries: Tensor, keys: Tensor, scale: float | None) -> Tensor:
@@ -186,11 +184,6 @@ def _explicit_is_faster(queries: Tensor, keys: Tensor, values: Tensor, attn_mask
     return needs_gradient and queries[..., 0].numel() * keys.shape[-2] <= _MAX_SAVED_WEIGHTS
 
 
-def drop_weights(weights: Tensor, dropout: float) -> Tensor:
-    """Attention weights after dropout."""
-    return F.dropout(weights, dropout) if dropout > 0.0 else weights
-
-
 def valid_length_mask(
     lengths: Int[Tensor, "batch"] | Int[Tensor, "batch queries"], tokens: int
 ) -> Bool[Tensor, "batch 1 rows tokens"]:
@@ -205,9 +198,6 @@ def valid_length_mask(
         lengths: ``(batch,)``, or ``(batch, queries)``. A length of 0 masks the whole row, which then gets zeros. A
             length above ``tokens`` masks nothing.
         tokens: number of keys, padding included.
-
-    Returns:
-        ``(batch, 1, 1, tokens)`` or ``(batch, 1, queries, tokens)``.
     """
     lengths = lengths[:, None] if lengths.ndim == 1 else lengths
     return torch.arange(tokens, device=lengths.device) < lengths[:, None, :, None]

@@ -50,9 +50,6 @@ class GatedAttention(GridLayer):
     Differs: a prefix token, such as the class token, has no offset: its row is that of content alone (what is left when
     the rows are normalized), and patches attend to it by content alone, with weight 1 - sigma(l_h). In ConViT the class
     token enters after the last gated layer, and the last two layers are plain.
-
-    Raises:
-        ValueError: if ``num_heads`` is not positive.
     """
 
     def __init__(self, grid_size: tuple[int, int], num_heads: int, num_prefix_tokens: int = 0) -> None:
@@ -67,19 +64,9 @@ class GatedAttention(GridLayer):
         return masked_softmax(scores, is_patch[:, None] & is_patch if self.num_prefix_tokens else None)
 
     def forward(
-        self,
-        queries: Heads,
-        keys: Heads,
-        values: HeadValues,
-        *,
-        return_weights: bool = False,
+        self, queries: Heads, keys: Heads, values: HeadValues, *, return_weights: bool = False
     ) -> HeadValues | tuple[HeadValues, TokenWeights]:
-        """Attend to content and to positions.
-
-        Arguments:
-            queries, keys, values: of the prefix tokens, then of the patches of the grid.
-            return_weights: compute without the fused kernel, and return the weights too.
-        """
+        """Attend to content and to positions; with ``return_weights`` also the weights. The prefix tokens are first."""
         positional = self.positional_weights()
         gate = self.gate.sigmoid()[:, None, None]
         # The row of a prefix token has no positional weights and takes no share of them: rows sum to one.

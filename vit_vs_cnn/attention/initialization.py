@@ -8,7 +8,7 @@ from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from vit_vs_cnn.attention.multihead import NORM_EPS, MultiHeadAttention
+from vit_vs_cnn.attention.multihead import NORM_EPS, PARTS, MultiHeadAttention
 
 #: Offsets (rows, cols) from query to key of a 3 x 3 kernel, the nearest first. Head h has offset h modulo 9.
 IMPULSE_OFFSETS = ((0, 0), (-1, 0), (0, 1), (0, -1), (1, 0), (-1, -1), (-1, 1), (1, -1), (1, 1))
@@ -16,8 +16,6 @@ IMPULSE_OFFSETS = ((0, 0), (-1, 0), (0, 1), (0, -1), (1, 0), (-1, -1), (-1, 1), 
 IMPULSE, NOISE, NOISE_STD = 1000.0, 3.0, 0.6
 #: Singular value of the position encoding, relative to the largest, below which its direction is left out of the fit.
 MIN_RELATIVE_SINGULAR_VALUE = 0.05
-
-
 #: Factor of the noise and of the identity in the query-key products and in the value-output product.
 QUERY_KEY_MIX, VALUE_OUTPUT_MIX = 0.7, 0.4
 #: Frobenius norm of either factor of a head's query-key product after ``initialize_impulse``.
@@ -75,11 +73,8 @@ def initialize_impulse(
     """
     _check_square(attention)
     rows, cols = grid_size
-    if len(position_encoding) != rows * cols:
-        raise ValueError(
-            f"position_encoding must have {rows * cols} rows for grid_size={grid_size}, but has "
-            f"{len(position_encoding)}"
-        )
+    if (count := len(position_encoding)) != rows * cols:
+        raise ValueError(f"position_encoding must have {rows * cols} rows for grid_size={grid_size}, but has {count}")
     normed = F.layer_norm(position_encoding.double().cpu(), position_encoding.shape[1:], eps=NORM_EPS)
     tokens, strengths, channels = _strongest_directions(normed, attention.head_dim)
     targets = tokens.T @ impulse_targets(grid_size, attention.num_heads) @ tokens
@@ -125,18 +120,13 @@ def initialize_gated(attention: MultiHeadAttention) -> None:
         ValueError: as ``initialize_mimetic``.
     """
     _check_square(attention)
-    nn.init.eye_(attention.value_projection.weight)
-    if attention.value_projection.bias is not None:
-        nn.init.zeros_(attention.value_projection.bias)
+    _set(attention.value_projection, torch.eye(attention.embed_dim))
 
 
 def _check_square(attention: MultiHeadAttention) -> None:
-    widths = (attention.key_projection.in_features, attention.value_projection.in_features)
-    if any(width != attention.embed_dim for width in widths):
-        raise ValueError(
-            f"key_dim and value_dim must equal embed_dim={attention.embed_dim}, as the products are square, but are "
-            f"{widths[0]} and {widths[1]}"
-        )
+    dim, key_dim, value_dim = (getattr(attention, f"{part}_projection").in_features for part in PARTS)
+    if key_dim != dim or value_dim != dim:
+        raise ValueError(f"key_dim and value_dim must equal embed_dim={dim}, but are {key_dim} and {value_dim}")
 
 
 def _noisy_identity(attention: MultiHeadAttention, noise: float, identity: float, batch: Sequence[int] = ()) -> Tensor:

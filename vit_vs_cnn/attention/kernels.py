@@ -103,11 +103,7 @@ class KernelRegression(nn.Module):
     values: Tensor | None
 
     def __init__(
-        self,
-        kernel: str = "gaussian",
-        bandwidth: float | Sequence[float] = 1.0,
-        *,
-        learn_bandwidth: bool = False,
+        self, kernel: str = "gaussian", bandwidth: float | Sequence[float] = 1.0, *, learn_bandwidth: bool = False
     ) -> None:
         super().__init__()
         check_kernel(kernel, learn_bandwidth)

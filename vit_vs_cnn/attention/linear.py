@@ -29,12 +29,7 @@ def elu_features(tokens: Float[Tensor, "*batch head_dim"]) -> Float[Tensor, "*ba
 
 
 def linear_attention(
-    queries: Queries,
-    keys: Keys,
-    values: Values,
-    *,
-    feature_map: FeatureMap = elu_features,
-    causal: bool = False,
+    queries: Queries, keys: Keys, values: Values, *, feature_map: FeatureMap = elu_features, causal: bool = False
 ) -> AttentionOutput:
     """Attention in O(tokens * features * head_dim), by summing over the keys first.
 
@@ -66,12 +61,7 @@ def linear_attention(
 
 
 def linear_attention_reference(
-    queries: Queries,
-    keys: Keys,
-    values: Values,
-    *,
-    feature_map: FeatureMap = elu_features,
-    causal: bool = False,
+    queries: Queries, keys: Keys, values: Values, *, feature_map: FeatureMap = elu_features, causal: bool = False
 ) -> tuple[AttentionOutput, Weights]:
     """Output in O(queries * keys), and the weights: ``w_ij = phi(q_i) . phi(k_j) / sum_k phi(q_i) . phi(k_k)``."""
     if _is_float16(values):
@@ -95,13 +85,10 @@ def _is_float16(values: Tensor) -> bool:
 
 
 class LinearAttention(nn.Module):
-    """Linear attention as the ``inner_attention`` of ``MultiHeadAttention``.
+    """Linear attention as the ``inner_attention`` of ``MultiHeadAttention``. All heads share the feature map.
 
     Reference: Katharopoulos et al. 2020, equation 5.
     Differs: weights, on request, are computed in O(queries * keys).
-
-    Arguments:
-        feature_map: as in ``linear_attention``. A ``RandomFeatures`` is shared by all heads.
     """
 
     def __init__(self, feature_map: FeatureMap = elu_features) -> None:
@@ -119,11 +106,9 @@ class LinearAttention(nn.Module):
 
 def _causal_sums(query_features: Tensor, key_features: Tensor, values: Tensor) -> Tensor:
     """``sum_{j <= i} (phi(q_i) . phi(k_j)) v_j`` for every token i."""
-    tokens = query_features.shape[-2]
-    if tokens != key_features.shape[-2]:
-        raise ValueError(
-            f"causal attention needs as many queries as keys, but there are {tokens} and {key_features.shape[-2]}"
-        )
+    tokens, keys = query_features.shape[-2], key_features.shape[-2]
+    if tokens != keys:
+        raise ValueError(f"causal attention needs as many queries as keys, but there are {tokens} and {keys}")
     chunk_size = min(CHUNK_SIZE, max(tokens, 1))
     padding = -tokens % chunk_size
     query_features, key_features, values = (

@@ -132,11 +132,8 @@ class MultiHeadAttention(nn.Module):
                 head) or ``(batch, heads, queries, keys)``; a dimension of size 1 broadcasts. In the ``attn_mask`` of
                 ``torch.nn.MultiheadAttention`` True means the opposite.
             bias: added to the scaled scores, of the same shapes; minus infinity masks.
-            return_weights: compute without the fused kernel, and return the weights of every head too.
-
-        Returns:
-            output ``(batch, queries, embed_dim)``; with ``return_weights`` also the weights ``(batch, num_heads,
-            queries, keys)``.
+            return_weights: compute without the fused kernel, and also return the weights ``(batch, num_heads, queries,
+                keys)``.
         """
         keys = queries if keys is None else keys
         values = keys if values is None else values

@@ -38,10 +38,6 @@ def sinusoidal_encoding(length: int, dim: int) -> Float[Tensor, "length dim"]:
     Reference: Vaswani et al. 2017, section 3.5.
     Differs: none.
 
-    Arguments:
-        length: number of positions, 0 to length - 1.
-        dim: width of the encoding, even.
-
     Raises:
         ValueError: if ``dim`` is odd or either size is not positive.
     """
@@ -63,15 +59,12 @@ def sincos_2d_encoding(grid_size: tuple[int, int], dim: int) -> Float[Tensor, "t
     Reference: Beyer et al. 2022 (simple ViT); He et al. 2022, appendix A.1.
     Differs: sine and cosine alternate as in Vaswani et al., where theirs has all sines before all cosines.
 
-    Arguments:
-        dim: width of the encoding, a multiple of four.
-
     Raises:
         ValueError: if ``dim`` is not a positive multiple of four.
     """
     if dim < 4 or dim % 4:
         raise ValueError(
-            f"dim must be a positive multiple of 4 for a sin-cos encoding of rows and columns, but is {dim}"
+            f"dim must be a positive multiple of 4 for sines and cosines of rows and columns, but is {dim}"
         )
     rows, cols = grid_size
     row_part = repeat(sinusoidal_encoding(rows, dim // 2), "r d -> (r c) d", c=cols)
@@ -92,9 +85,7 @@ def resize_position(
 
     Arguments:
         encoding: ``(num_prefix_tokens + rows * cols, dim)``, the prefix tokens first; these are unchanged.
-        old_grid: (rows, cols) of ``encoding``.
-        new_grid: (rows, cols) of the result.
-        num_prefix_tokens: number of tokens before the patches, such as the class token.
+        old_grid, new_grid: (rows, cols) of ``encoding`` and of the result.
     """
     rows, cols = old_grid
     if old_grid == new_grid:
@@ -143,9 +134,6 @@ class SinusoidalPosition(GridLayer):
 
     Reference: Beyer et al. 2022, section 3.
     Differs: see ``sincos_2d_encoding``.
-
-    Arguments:
-        embed_dim: width of a token, a multiple of four.
 
     Raises:
         ValueError: if ``embed_dim`` is not a multiple of four.
@@ -201,9 +189,6 @@ class RotaryPosition(GridLayer):
 
     Reference: Su et al. 2021, equation 15; axial in two dimensions: Heo et al. 2024, equations 9 and 10.
     Differs: none; prefix tokens are not rotated.
-
-    Arguments:
-        head_dim: width of a head, a multiple of four.
 
     Raises:
         ValueError: if ``head_dim`` is not a positive multiple of four.

@@ -4,11 +4,12 @@ import math
 from collections.abc import Sequence
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from vit_vs_cnn.attention.arguments import AnyMask, Heads, HeadValues, TokenWeights, check_mask, check_positive
-from vit_vs_cnn.attention.functional import drop_weights, masked_softmax, scaled_dot_product_attention
+from vit_vs_cnn.attention.functional import masked_softmax, scaled_dot_product_attention
 from vit_vs_cnn.attention.kernels import check_kernel, log_bandwidth_parameter, log_kernel
 from vit_vs_cnn.attention.multihead import xavier_uniform_
 
@@ -41,7 +42,7 @@ def attention_from_scores(
         check_mask(mask)
     in_reach = scores != -torch.inf
     weights = masked_softmax(scores, in_reach if mask is None else in_reach & mask)
-    return drop_weights(weights, dropout) @ values, weights
+    return F.dropout(weights, dropout) @ values, weights
 
 
 class DotProductScore(nn.Module):
@@ -123,15 +124,12 @@ class KernelScore(nn.Module):
 
 
 class ScoredAttention(nn.Module):
-    """Attention with a given score.
+    """Attention with a score: a module called as ``score(queries, keys)`` that returns ``(..., queries, keys)``.
 
     ``Attention(Q, K, V) = softmax(s(Q, K)) V``.
 
     Reference: Bahdanau et al. 2015, equations 5 and 6 (additive); Tsai et al. 2019, equation 2 (kernels).
     Differs: none.
-
-    Arguments:
-        score: module called as ``score(queries, keys)`` that returns ``(..., queries, keys)``.
     """
 
     def __init__(self, score: nn.Module) -> None:

@@ -78,7 +78,6 @@ class TorchMultiheadAttention(nn.Module):
         return output, weights
 
     def _packed(self, kind: str) -> Tensor | None:
-        """Weights or biases of queries, keys and values, one below the other."""
         parts = [getattr(getattr(self.attention, f"{part}_projection"), kind) for part in PARTS]
         return None if parts[0] is None else torch.cat(parts)
 

@@ -35,22 +35,8 @@ class ConvolutionAxis(NamedTuple):
         """Number of positions of the window before the first position of the kernel."""
         return (self.window - 1) // 2 - (self.kernel - 1) // 2
 
-    @property
-    def start(self) -> int:
-        """Coordinate of the first key of the first window; the first token of the image has 0."""
-        return -self.before - self.lead * self.dilation
-
-    @property
-    def query_offset(self) -> int:
-        """Distance of a query from the first key of its window."""
-        return (self.window - 1) // 2 * self.dilation
-
     def num_queries(self, size: int) -> int:
-        """Number of queries.
-
-        Raises:
-            ValueError: if the kernel is larger than the padded image.
-        """
+        """Number of queries. Raises ValueError if the kernel is larger than the padded image."""
         reach = size + self.before + self.after - self.dilation * (self.kernel - 1) - 1
         if reach < 0:
             raise ValueError(
@@ -59,13 +45,11 @@ class ConvolutionAxis(NamedTuple):
             )
         return reach // self.stride + 1
 
-    def span(self, count: int) -> int:
-        """Number of tokens that the windows of ``count`` queries cover."""
-        return (count - 1) * self.stride + (self.window - 1) * self.dilation + 1
-
     def window_padding(self, size: int, num_queries: int) -> tuple[int, int]:
         """Tokens of padding before and after ``size`` tokens for the windows of ``num_queries`` queries."""
-        return -self.start, self.start + self.span(num_queries) - size
+        before = self.before + self.lead * self.dilation
+        span = (num_queries - 1) * self.stride + (self.window - 1) * self.dilation + 1
+        return before, span - before - size
 
     def quadratic_weights(
         self, size: int, sharpness: float, like: Tensor
@@ -101,11 +85,8 @@ class ConvolutionGeometry(NamedTuple):
 
     def targets(self, device: torch.device) -> Int[Tensor, " offsets"]:
         """Window position of each kernel offset, row by row."""
-        rows, cols = (
-            axis.lead + torch.arange(axis.kernel, device=device).view(shape)
-            for axis, shape in ((self.rows, (-1, 1)), (self.cols, (1, -1)))
-        )
-        return (rows * self.cols.window + cols).flatten()
+        rows, cols = (axis.lead + torch.arange(axis.kernel, device=device) for axis in self)
+        return (rows[:, None] * self.cols.window + cols).flatten()
 
     def coordinates(self, device: torch.device) -> Float[Tensor, "positions 2"]:
         """(row, col) of each window position relative to the middle of the window, in steps of the kernel."""
@@ -133,12 +114,12 @@ class ConvolutionGeometry(NamedTuple):
 
 
 def make_geometry(
-    *,
     kernel_size: Size2d,
+    window_size: Size2d | None,
+    *,
     stride: Size2d,
     padding: Size2d | Sequence[Sequence[int]],
     dilation: Size2d,
-    window_size: Size2d | None,
 ) -> ConvolutionGeometry:
     """Check the arguments of ``ConvolutionalAttention``, and make the geometry of both axes."""
     kernel = as_rows_and_cols("kernel_size", kernel_size)

@@ -81,7 +81,6 @@ def fit_heads(
     Arguments:
         kernel: matrix of each window position; zero outside of the convolution's kernel.
         positions: (row, col) of each window position.
-        num_heads: number of heads.
     """
     kernel, positions = kernel.double(), positions.to(kernel.device, torch.float64)
     centers, log_sharpness = _fit_kernel(kernel, positions, num_heads)

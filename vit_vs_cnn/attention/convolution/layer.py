@@ -115,13 +115,7 @@ class ConvolutionalAttention(nn.Module):
                 f"groups must divide in_channels and out_channels, but groups={groups}, in_channels={in_channels} and "
                 f"out_channels={out_channels}"
             )
-        self.geometry = make_geometry(
-            kernel_size=kernel_size,
-            stride=stride,
-            padding=padding,
-            dilation=dilation,
-            window_size=window_size,
-        )
+        self.geometry = make_geometry(kernel_size, window_size, stride=stride, padding=padding, dilation=dilation)
         self.in_channels, self.out_channels, self.groups = in_channels, out_channels, groups
         self.sharpness = _check_sharpness(sharpness, form=form, released=released)
         self.released = released and self.geometry.positions > 1  # one position leaves no choice
@@ -243,12 +237,14 @@ class ConvolutionalAttention(nn.Module):
     def forward(self, images: Images) -> Float[Tensor, "batch out_channels out_rows out_cols"]:
         if images.shape[1] != self.in_channels:
             raise ValueError(f"images must have in_channels={self.in_channels} channels, but have {images.shape[1]}")
-        numbers = math.prod(self.geometry.num_queries(images))
-        if not self.released:
-            numbers *= self.in_channels * max(self.geometry.positions, self.geometry.offsets)
-            return _run_in_chunks(self._attend_by_position, images, numbers=numbers)
-        numbers *= self.num_heads * max(2 * self.geometry.positions, self.in_channels)
-        return _run_in_chunks(self._attend_by_content, images, numbers=numbers)
+        grid_size, attend = self.geometry.num_queries(images), self._attend_by_position
+        numbers = self.in_channels * max(self.geometry.positions, self.geometry.offsets)
+        if self.released:
+            attend = self._attend_by_content
+            numbers = self.num_heads * max(2 * self.geometry.positions, self.in_channels)
+        output = _run_in_chunks(attend, images, numbers=numbers * math.prod(grid_size))
+        output = output if self.output_bias is None else output + self.output_bias[:, None]
+        return output.unflatten(-1, grid_size)
 
     @torch.no_grad()
     def attention_weights(self, images: Images) -> Float[Tensor, "batch heads queries tokens"]:
@@ -266,15 +262,12 @@ class ConvolutionalAttention(nn.Module):
         windows = rearrange(self.geometry.unfold_windows(padded), "1 t r c y x -> (r c) (y x) t")
         return torch.einsum("bqhs,qst->bhqt", weights, windows)
 
-    def _attend_by_position(self, images: Tensor) -> Tensor:
-        """Output of heads with fixed positions: one matrix of weights for all images."""
+    def _attend_by_position(self, images: Tensor) -> Float[Tensor, "batch out_channels queries"]:
+        """Output of heads with fixed positions, without bias: one matrix of weights for all images."""
         gathered = rearrange(self._gather(images), "b h (g c) n -> b h g c n", g=self.groups)
         if self.value_weight is not None:
             gathered = self.value_weight @ gathered
-        output = self.output_weight.flatten(2) @ rearrange(gathered, "b h g c n -> b g (h c) n")
-        output = output.flatten(1, 2)
-        output = output if self.output_bias is None else output + self.output_bias[:, None]
-        return output.unflatten(-1, self.geometry.num_queries(images))
+        return (self.output_weight.flatten(2) @ rearrange(gathered, "b h g c n -> b g (h c) n")).flatten(1, 2)
 
     def _gather(self, images: Tensor) -> Float[Tensor, "batch heads channels queries"]:
         """Mean of the tokens for every head and query."""
@@ -289,15 +282,13 @@ class ConvolutionalAttention(nn.Module):
         means = rearrange(rows, "a i y -> (a i) y") @ col_means
         return rearrange(means, "b c (a i) (e j) -> b (a e) c (i j)", a=len(rows), e=len(cols))
 
-    def _attend_by_content(self, images: Tensor) -> Tensor:
-        """Output of heads whose scores depend on the tokens."""
+    def _attend_by_content(self, images: Tensor) -> Float[Tensor, "batch out_channels queries"]:
+        """Output of heads whose scores depend on the tokens, without bias."""
         gathered, _ = self._content_attention(images)
         gathered = gathered.unflatten(-1, (self.groups, -1))
         if self.value_weight is not None:
             gathered = torch.einsum("bnhgc,hgrc->bnhgr", gathered, self.value_weight)
-        output = torch.einsum("bnhgr,gohr->bgon", gathered, self.output_weight).flatten(1, 2)
-        output = output if self.output_bias is None else output + self.output_bias[:, None]
-        return output.unflatten(-1, self.geometry.num_queries(images))
+        return torch.einsum("bnhgr,gohr->bgon", gathered, self.output_weight).flatten(1, 2)
 
     def _content_attention(
         self, images: Tensor
@@ -338,8 +329,7 @@ def _check_sharpness(sharpness: float | None, *, form: str, released: bool) -> f
 def _run_in_chunks(function: Callable[[Tensor], Tensor], images: Images, *, numbers: int) -> Tensor:
     """``function(images)`` in chunks of images, to save memory; the backward pass recomputes each chunk.
 
-    Arguments:
-        numbers: number of elements of the largest tensor that the function makes for one image.
+    ``numbers`` is the size of the largest tensor that the function makes for one image.
     """
     budget = CHUNK_NUMBERS.get(images.device.type, CHUNK_NUMBERS_ELSEWHERE)
     size = max(budget // numbers, 1)

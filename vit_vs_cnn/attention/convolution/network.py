@@ -159,11 +159,7 @@ def _check_same_function(model: nn.Module, attention: nn.Module, images: Tensor)
 
 
 def _check_layers(model: nn.Module) -> nn.Conv2d:
-    """First convolution of a network.
-
-    Raises:
-        ValueError: if it has none, or one that is not a plain ``nn.Conv2d``.
-    """
+    """First convolution of a network. Raises ValueError if it has none, or one that is not a plain ``nn.Conv2d``."""
     kinds = nn.modules.conv._ConvNd
     convolutions = {name: module for name, module in model.named_modules() if isinstance(module, kinds)}
     first = next((module for module in convolutions.values() if isinstance(module, nn.Conv2d)), None)

@@ -18,13 +18,7 @@ from vit_vs_cnn.bounds import Size2d, as_rows_and_cols
 
 
 class Blocks(NamedTuple):
-    """Grid of tokens that is cut into windows without overlap, for ``block_attention``.
-
-    Arguments:
-        grid_size: (rows, cols) of tokens.
-        window_size: (rows, cols) of tokens in a window.
-        shift: (rows, cols) by which the borders of the windows are shifted.
-    """
+    """Grid of tokens that is cut into windows without overlap, with borders shifted by ``shift`` (rows, cols)."""
 
     grid_size: tuple[int, int]
     window_size: tuple[int, int]
@@ -177,11 +171,7 @@ class BlockWindow(GridLayer):
     code, where the shorter axis decides for both).
 
     Arguments:
-        window_size: (rows, cols) of a window, or one number for both.
         shifted: move the borders by half a window.
-
-    Raises:
-        ValueError: if a size is not positive.
     """
 
     def __init__(

@@ -36,13 +36,7 @@ def cache_tables(make: Callable[Arguments, Table]) -> Callable[Arguments, Table]
 
 
 class Neighbourhood(NamedTuple):
-    """Grid of tokens and a sliding window around each of them, for ``local_attention``.
-
-    Arguments:
-        grid_size: (rows, cols) of tokens.
-        window_size: (rows, cols) of tokens in a window.
-        boundary: treatment of the part of a window that is outside of the grid, "mask" or "zero".
-    """
+    """Grid of tokens and a sliding window around each of them. ``boundary`` is as in ``local_attention``."""
 
     grid_size: tuple[int, int]
     window_size: tuple[int, int]
@@ -118,12 +112,7 @@ def bias_index_matrix(neighbourhood: Neighbourhood, device: torch.device) -> Int
 
 
 def make_neighbourhood(grid_size: Size2d, window_size: Size2d, boundary: str = "mask") -> Neighbourhood:
-    """Checked neighbourhood.
-
-    Raises:
-        ValueError: if a size is not positive, or the boundary is unknown.
-    """
+    """Neighbourhood; raise ValueError if a size is not positive, or the boundary is unknown."""
     check_choice("boundary", boundary, BOUNDARIES)
-    grid = as_rows_and_cols("grid_size", grid_size)
-    window = as_rows_and_cols("window_size", window_size)
+    grid, window = as_rows_and_cols("grid_size", grid_size), as_rows_and_cols("window_size", window_size)
     return Neighbourhood(grid, window, boundary)

@@ -215,14 +215,7 @@ class SlidingWindow(GridLayer):
     """Layer of ``local_attention`` with a fixed window, in place of global attention.
 
     Prefix tokens attend to all tokens, and all tokens attend to them. With prefix tokens, or if weights are returned,
-    attention is computed as one masked product of all tokens with all.
-
-    Arguments:
-        window_size: (rows, cols) of the window, or one number for both.
-        boundary: as in ``local_attention``.
-
-    Raises:
-        ValueError: if a size is not positive, or the boundary is unknown.
+    attention is computed as one masked product of all tokens with all. Arguments and errors are as of that function.
     """
 
     def __init__(

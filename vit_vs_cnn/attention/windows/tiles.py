@@ -38,7 +38,6 @@ class TiledAxis(NamedTuple):
 
     @property
     def count(self) -> int:
-        """Number of tiles."""
         return -(-self.size // self.tile)
 
     @property
@@ -48,12 +47,10 @@ class TiledAxis(NamedTuple):
 
     @property
     def query_padding(self) -> tuple[int, int]:
-        """Queries to add before and after the axis."""
         return 0, self.count * self.tile - self.size
 
     @property
     def key_padding(self) -> tuple[int, int]:
-        """Keys to add before and after the axis."""
         return (self.window - 1) // 2, self.window // 2 + self.query_padding[1]
 
 
@@ -69,7 +66,6 @@ class TiledGrid(NamedTuple):
         return self.cols.count * self.rows.tile * self.cols.tile * self.rows.span * self.cols.span
 
     def query_tiles(self, grid: Tensor, chunk: Chunk) -> Float[Tensor, "tiles queries dim"]:
-        """Queries of a chunk, tile by tile."""
         return self._view_queries(grid, chunk).reshape(-1, self.rows.tile * self.cols.tile, grid.shape[-1])
 
     def write_queries(self, grid: Tensor, chunk: Chunk, tiles: Tensor) -> None:
@@ -101,12 +97,7 @@ class TiledGrid(NamedTuple):
         row_step = min(max(budget // self.row_scores, 1), self.rows.count)
         head_step = min(max(budget // (self.row_scores * row_step), 1), heads)
         image_step = max(budget // (self.row_scores * row_step * head_step), 1)
-        steps = ((batch, image_step), (heads, head_step), (self.rows.count, row_step))
-        for starts in product(*(range(0, count, step) for count, step in steps)):
-            images, heads, rows = (
-                slice(start, min(start + step, count)) for start, (count, step) in zip(starts, steps, strict=True)
-            )
-            yield images, heads, rows
+        yield from product(_slices(batch, image_step), _slices(heads, head_step), _slices(self.rows.count, row_step))
 
     def _view_queries(self, grid: Tensor, chunk: Chunk) -> Tensor:
         """View ``(images, heads, tile_rows, tile_cols, rows, cols, dim)`` of a grid of queries."""
@@ -125,6 +116,10 @@ class TiledGrid(NamedTuple):
     def _view_keys(self, strip: Tensor) -> Tensor:
         """View of a strip of keys with the same dimensions, in which neighbours overlap."""
         return strip.unfold(2, self.rows.span, self.rows.tile).unfold(3, self.cols.span, self.cols.tile).movedim(4, -1)
+
+
+def _slices(count: int, step: int) -> list[slice]:
+    return [slice(start, min(start + step, count)) for start in range(0, count, step)]
 
 
 def tile_grid(neighbourhood: Neighbourhood) -> TiledGrid:
@@ -155,7 +150,6 @@ class TileTables(NamedTuple):
 
 @cache_tables
 def tile_tables(neighbourhood: Neighbourhood, device: torch.device) -> TileTables:
-    """Tables as products of those of the rows and those of the columns."""
     grid = tile_grid(neighbourhood)
     row, col = (torch.arange(axis.span) - torch.arange(axis.tile)[:, None] for axis in grid)
     bias_index = flat_index(row, col, neighbourhood.window_size)
@@ -244,7 +238,6 @@ def _weights(
     bias: Float[Tensor, "bias_heads queries keys"],
     outside: Float[Tensor, "image_tiles 1 keys"],
 ) -> Float[Tensor, "tiles queries keys"]:
-    """Softmax of the scores."""
     bias = bias[:, None] + outside
     bias = bias.expand(len(queries) // bias[..., 0, 0].numel(), *bias.shape)
     scores = bias.reshape(-1, *bias.shape[3:]).contiguous()  # by now a copy
