@@ -9,14 +9,7 @@ if TYPE_CHECKING:
     from vit_vs_cnn.models.transformer import Transformer
     from vit_vs_cnn.models.vit import VisionTransformer
 
-__all__ = [
-    "ResNet",
-    "Transformer",
-    "VisionTransformer",
-    "create_model",
-    "list_models",
-    "register_model",
-]
+__all__ = ["ResNet", "Transformer", "VisionTransformer", "create_model", "list_models", "register_model"]
 
 #: Module of each public name. It is imported on first access, so that an analysis does not import torch.
 _MODULE_BY_NAME = {

@@ -1,6 +1,6 @@
 """Attention layers of the Vision Transformer, from options by name."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -122,23 +122,16 @@ class VitAttentionOptions:
         check_choice("score", self.score, SCORES)
         if self.score == "dot_product":
             return
-        if self.window_size is not None:
-            raise ValueError(
-                f'score="{self.score}" needs window_size=None, as its heads attend to all patches, but '
-                f"window_size={self.window_size}"
-            )
-        if self.position in ("relative", "quadratic"):
-            raise ValueError(
-                f'score="{self.score}" needs a position that does not add to the scores, but '
-                f'position="{self.position}" does; use another position or score="dot_product"'
-            )
-        if self.attention_dropout:
-            raise ValueError(
-                f'score="{self.score}" needs attention_dropout=0, but attention_dropout={self.attention_dropout}'
-            )
+        window, position, dropout = self.window_size, self.position, self.attention_dropout
+        adds_to_scores = position in ("relative", "quadratic")
+        needs = {
+            "window_size=None, as its heads attend to all patches": (window is None, f"window_size={window}"),
+            "a position that does not add to the scores": (not adds_to_scores, f'position="{position}" does'),
+            "attention_dropout=0": (not dropout, f"attention_dropout={dropout}"),
+        }
+        _check_needs(f'score="{self.score}"', needs)
 
     def _check_initialization(self) -> None:
-        """An initialization takes no options that would undo it."""
         check_choice("initialization", self.initialization, INITIALIZATIONS)
         if self.initialization == "default":
             return
@@ -154,6 +147,11 @@ class VitAttentionOptions:
                 "window_size=None, as it is fitted to the whole grid": (window is None, f"window_size={window}"),
                 "no class token and no registers": (not prefix, f"there are {prefix}"),
             }
-        for need, (is_met, value) in needs.items():
-            if not is_met:
-                raise ValueError(f'initialization="{self.initialization}" needs {need}, but {value}')
+        _check_needs(f'initialization="{self.initialization}"', needs)
+
+
+def _check_needs(option: str, needs: Mapping[str, tuple[bool, str]]) -> None:
+    """Raise ValueError unless all needs of an option are met; a need has the actual value for the message."""
+    for need, (is_met, value) in needs.items():
+        if not is_met:
+            raise ValueError(f"{option} needs {need}, but {value}")

@@ -26,19 +26,12 @@ def count_macs(model: nn.Module, image_shape: tuple[int, int, int]) -> int:
 
     Matrix products and convolutions count, including Q K^T and A V of attention; norms, activations and sums do
     not. Nothing is computed: a copy of the model runs on the meta device, in float32.
-
-    Arguments:
-        image_shape: (channels, rows, cols).
     """
     return run_on_meta_device(model, (1, *image_shape))[1]
 
 
 def run_on_meta_device(model: nn.Module, shape: tuple[int, int, int, int]) -> tuple[tuple[int, ...], int]:
-    """Shape of the output for images, and the number of multiply-accumulates as in ``count_macs``.
-
-    Arguments:
-        shape: (images, channels, rows, cols).
-    """
+    """Shape of the output for images ``(images, channels, rows, cols)``, and the number of multiply-accumulates."""
     # The counter fails on views of parameters that require gradients.
     meta_model = copy.deepcopy(model).to(device="meta", dtype=torch.float32).eval().requires_grad_(False)
     # Fused attention kernels are opaque to the counter; the math backend consists of products.
@@ -68,9 +61,6 @@ def activation_bytes(model: nn.Module, image_shape: tuple[int, int, int]) -> int
     """Bytes of features that a training step keeps for each image until its backward pass, in float32.
 
     Weights do not count. A copy of the model runs on the meta device, without data.
-
-    Arguments:
-        image_shape: (channels, rows, cols).
     """
     meta_model = copy.deepcopy(model).to(device="meta", dtype=torch.float32).train()
     weights = {value.untyped_storage()._cdata for value in meta_model.state_dict(keep_vars=True).values()}

@@ -29,8 +29,8 @@ class Mlp(nn.Module):
     def __init__(self, embed_dim: int, hidden_dim: int, dropout: float = 0.0) -> None:
         super().__init__()
         if hidden_dim < 1:
-            given = f"gives {hidden_dim} with embed_dim {embed_dim}"
-            raise ValueError(f"mlp_ratio must give the MLP at least one channel, but {given}")
+            channels = f"{hidden_dim} with embed_dim {embed_dim}"
+            raise ValueError(f"mlp_ratio must give the MLP at least one channel, but gives {channels}")
         self.expand = nn.Linear(embed_dim, hidden_dim)
         self.contract = nn.Linear(hidden_dim, embed_dim)
         self.dropout = nn.Dropout(dropout) if dropout > 0.0 else None
@@ -166,9 +166,6 @@ class SequencePool(nn.Module):
 
     Reference: Hassani et al. 2021 (CCT), section 3.2.
     Differs: none.
-
-    Arguments:
-        embed_dim: width D of a token.
     """
 
     def __init__(self, embed_dim: int) -> None:
@@ -185,7 +182,6 @@ class SequencePool(nn.Module):
         return (self.weights(patches)[:, 0] @ patches).squeeze(1)
 
     def weights(self, patches: Patches) -> Float[Tensor, "batch 1 1 patches"]:
-        """Softmax of the scores of all patches."""
         return self.score(patches).softmax(dim=1).transpose(1, 2).unsqueeze(1)
 
 

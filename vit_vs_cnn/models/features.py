@@ -27,9 +27,7 @@ def find_classifier(network: nn.Module, num_classes: int) -> nn.Linear | None:
 def make_head(like: Tensor, num_classes: int, num_features: int) -> nn.Module:
     """Linear head with normal weights of standard deviation 0.02 and zero biases; the identity for 0 classes.
 
-    Arguments:
-        like: tensor of the network, for type and device.
-        num_features: number of features that the head reads.
+    It has the type and device of ``like``.
     """
     if not num_classes:
         return nn.Identity()
@@ -43,10 +41,7 @@ def logits_and_features(network: nn.Module, images: Images, classifier: nn.Linea
     """Logits ``W f + b`` and features ``f`` of one forward pass in the network's mode.
 
     If the classifier is applied to several positions of an image, the features are the mean over these. If it is called
-    several times, they are from the last call.
-
-    Raises:
-        InputError: if the network does not call the classifier.
+    several times, they are from the last call. Raises InputError: the network does not call it.
     """
     with record_calls({"classifier": classifier}) as calls:
         logits = network.forward(images)  # a compiled call would skip the hook

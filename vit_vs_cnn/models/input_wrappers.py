@@ -51,7 +51,6 @@ class ResizedInput(nn.Module):
         self.crop_pct = crop_pct
 
     def resize(self, images: Images) -> Float[Tensor, "batch channels new_rows new_cols"]:
-        """Images at the input size."""
         size = self.image_size if self.training else self.resize_size
         if (images.shape[-2], images.shape[-1]) != size:
             smooth = {} if self.interpolation == "nearest" else {"antialias": True}
@@ -100,9 +99,7 @@ class PermutedInput(nn.Module):
         super().__init__()
         rows, cols = as_rows_and_cols("image_size", image_size)
         if block_size < 1 or rows % block_size or cols % block_size or block_size >= max(rows, cols):
-            raise ValueError(
-                f"permute_blocks must cut {rows} x {cols} pixels into two or more equal blocks, but is {block_size}"
-            )
+            raise ValueError(f"permute_blocks must divide {rows} x {cols} pixels into blocks, but is {block_size}")
         self.network = network
         self.image_size = (rows, cols)
         self.block_size = block_size
@@ -111,7 +108,6 @@ class PermutedInput(nn.Module):
         self.register_buffer("order", order, persistent=False)
 
     def permuted(self, images: Images) -> Images:
-        """Images with permuted blocks."""
         size = self.block_size
         blocks = rearrange(images, "b c (r p) (k q) -> b (r k) c p q", p=size, q=size)
         blocks = blocks.index_select(1, self.order.to(images.device))
@@ -150,25 +146,15 @@ def find_center_crop(network: nn.Module) -> ResizedInput | None:
 
 
 def check_positions(network: nn.Module) -> None:
-    """Check that places of the network's tokens and feature maps are places of its images.
-
-    Raises:
-        InputError: the network permutes the blocks of its images.
-    """
+    """Raise InputError if the network permutes blocks: tokens and feature maps then have no place in the image."""
     if any(isinstance(wrapper, PermutedInput) for wrapper in list_wrappers(network)):
-        raise InputError(
-            "permute_blocks moves the blocks of the images, so tokens and feature maps have no position in the image"
-        )
+        raise InputError("permute_blocks moves the blocks of the images, so tokens and maps have no position in them")
 
 
 class NormalizedInput(nn.Module):
     """Network for export, which normalizes pixel values first, as in training.
 
-    ``logits = f((images - mean) / std)``.
-
-    Arguments:
-        mean: per-channel mean, in [0, 1].
-        std: per-channel standard deviation, in the same units.
+    ``logits = f((images - mean) / std)``, with the mean and standard deviation of each channel, in [0, 1].
     """
 
     mean: Tensor

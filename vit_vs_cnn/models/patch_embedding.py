@@ -29,8 +29,6 @@ class PatchEmbedding(nn.Module):
     Arguments:
         image_size: size of the images in pixels, one number or (rows, cols).
         patch_size: size of a patch in pixels, one number or (rows, cols) that divide ``image_size``.
-        in_channels: number of channels of the images.
-        embed_dim: width of a token.
         stem: "patch" is one linear map per patch (the weights of ``conv2d`` with that stride, flattened). "shifted" is
             one linear map per patch of the image and of its shifts (``ShiftedPatches``). "conv" is a sequence of 3x3
             convolutions with batch norm and ReLU, then a 1x1 convolution. Its strides multiply to ``patch_size``.
@@ -78,15 +76,12 @@ class PatchEmbedding(nn.Module):
         rows, cols = size = as_rows_and_cols("image_size", image_size)
         patch_rows, patch_cols = self.patch_size
         if rows % patch_rows or cols % patch_cols:
-            raise ValueError(
-                "patch_size must divide image_size, "
-                f"but image_size={size} and patch_size={self.patch_size} (rows, cols)"
-            )
+            sizes = f"image_size={size} and patch_size={self.patch_size} (rows, cols)"
+            raise ValueError(f"patch_size must divide image_size, but {sizes}")
         self.grid_size = (rows // patch_rows, cols // patch_cols)
         self.image_size = size
 
     def grid_of(self, images: Images) -> tuple[int, int]:
-        """(rows, cols) of the patches of these images."""
         return images.shape[2] // self.patch_size[0], images.shape[3] // self.patch_size[1]
 
     def forward(self, images: Images) -> Tokens:
@@ -94,10 +89,8 @@ class PatchEmbedding(nn.Module):
         if self.dynamic and (images.shape[2] % patch_rows or images.shape[3] % patch_cols):
             raise ValueError(f"rows and cols of images must be multiples of {self.patch_size}, but are {images.shape}")
         if images.shape[1:] != (self.in_channels, *(images.shape[2:] if self.dynamic else self.image_size)):
-            raise ValueError(
-                "images must be (batch, channels, rows, cols) = "
-                f"(any, {(self.in_channels, *self.image_size)}), but are {images.shape}"
-            )
+            expected = f"(any, {(self.in_channels, *self.image_size)})"
+            raise ValueError(f"images must be (batch, channels, rows, cols) = {expected}, but are {images.shape}")
         if not images.is_floating_point():
             raise ValueError(f"images must be normalized floats, but are {images.dtype}")
         if self.stem is not None:
@@ -147,9 +140,7 @@ def _halvings(patch_size: tuple[int, int], stem: str) -> int:
     rows, cols = patch_size
     halvings = rows.bit_length() - 1
     if rows != cols or rows != 2**halvings:
-        raise ValueError(
-            f'patch_size must be a square power of two with stem="{stem}", but is {patch_size} (rows, cols)'
-        )
+        raise ValueError(f'patch_size must be a square power of two with stem="{stem}", but is {patch_size}')
     return halvings
 
 

@@ -31,11 +31,7 @@ class ModuleCall(NamedTuple):
 def record_calls(
     modules: Mapping[str, nn.Module], transform: Callable[[Any], Any] = lambda output: output
 ) -> Iterator[list[ModuleCall]]:
-    """Context that records every call of the modules, in the order in which the calls return.
-
-    Arguments:
-        transform: function that is applied to an output before it is stored, for example a copy.
-    """
+    """Context that records every call of the modules, in the order in which they return, with transformed outputs."""
     calls: list[ModuleCall] = []
 
     def hook(name: str) -> Callable[..., None]:
@@ -99,9 +95,7 @@ class AttentionRecorder(TorchFunctionMode):
         enable_gqa: bool = False,
     ) -> Tensor:
         if query.ndim != 4 or enable_gqa:
-            raise InputError(
-                "the network uses grouped-query attention or attention without heads, whose weights cannot be inspected"
-            )
+            raise InputError("weights of grouped-query attention and of attention without heads cannot be inspected")
         if is_causal:
             attn_mask = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool, device=query.device).tril()
         is_self_attention = query.shape[-2] == key.shape[-2]

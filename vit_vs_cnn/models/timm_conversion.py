@@ -33,11 +33,8 @@ BLOCK_MODULE_NAMES = {
 def parameter_names(depth: int, last_norm: str) -> dict[str, list[str]]:
     """Names of our parameters by the name of timm's parameter, which concatenates them along the rows.
 
-    Class token, registers, positions and the projection of the patches are missing, because their shapes differ.
-
-    Arguments:
-        depth: number of blocks.
-        last_norm: timm's name of the last norm: "norm" before the pool, "fc_norm" after it.
+    Class token, registers, positions and the projection of the patches are missing, because their shapes differ. timm
+    calls the last norm "norm" before the pool, and "fc_norm" after it.
     """
     modules = {**MODULE_NAMES, last_norm: ["norm"]}
     names = {}
@@ -225,13 +222,7 @@ def convert_to_timm(model: Any) -> "timm.models.vision_transformer.VisionTransfo
     """timm's Vision Transformer with the architecture and the weights of ours: the same logits.
 
     Sinusoidal positions become initial values of timm's learned positions. dtype, device and mode (training or
-    evaluation) do not change.
-
-    Arguments:
-        model: our ``VisionTransformer``.
-
-    Raises:
-        ValueError: if ``model`` has a feature that timm's lacks; the message names it.
+    evaluation) do not change. Raises ValueError if ``model`` has a feature that timm's lacks; the message names it.
     """
     from timm.models.vision_transformer import VisionTransformer as TimmVisionTransformer
 
@@ -265,10 +256,8 @@ def _our_features(model: Any) -> dict[str, bool]:
 
 def _weights_to_timm(model: Any) -> dict[str, Tensor]:
     weights = model.state_dict()
-    names = parameter_names(len(model.encoder.blocks), "fc_norm" if _norms_pooled(model) else "norm")
-    timm_weights = {
-        name: torch.cat([weights[part] for part in parts]) for name, parts in names.items() if parts[0] in weights
-    }
+    names = parameter_names(len(model.encoder.blocks), "fc_norm" if _norms_pooled(model) else "norm").items()
+    timm_weights = {name: torch.cat([weights[part] for part in parts]) for name, parts in names if parts[0] in weights}
     projection = weights["patch_embedding.projection.weight"]
     timm_weights["patch_embed.proj.weight"] = projection.unflatten(1, (-1, *model.patch_embedding.patch_size))
     if model.class_token is not None:

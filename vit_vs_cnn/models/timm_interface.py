@@ -189,7 +189,6 @@ def name_in_timm(name: str) -> str:
 
 
 def _default_config(name: str) -> dict[str, Any]:
-    """timm's configuration of a preset."""
     config: dict[str, Any] = {"input_size": (3, 32, 32), "num_classes": 10, "crop_pct": 1.0, "classifier": "head"}
     arguments = PRESETS[name].arguments
     if PRESETS[name].class_name == "ResNet":
@@ -262,7 +261,6 @@ def _create_network(
     dynamic_img_size: bool = False,
     **options: Any,
 ) -> nn.Module:
-    """Preset with timm's arguments."""
     check_probability(drop_rate=drop_rate, drop_path_rate=drop_path_rate or 0.0)
     is_vit = PRESETS[name].class_name == "VisionTransformer"
     if is_vit and global_pool:

@@ -188,7 +188,7 @@ class Transformer(nn.Module):
     ) -> Int[Tensor, "batch generated"]:
         """Generate the most likely symbol repeatedly, until every sequence has stopped or has ``max_tokens``.
 
-        The source is encoded once. Use evaluation mode if there is dropout.
+        Use evaluation mode if there is dropout.
 
         Arguments:
             start_token: first symbol of the target, which is not returned.
