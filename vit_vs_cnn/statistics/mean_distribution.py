@@ -1,5 +1,6 @@
 """Distributions of mean accuracies and their differences, which give intervals, p-values and power."""
 
+import bisect
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -75,8 +76,8 @@ class MeanDistribution:
 
         ``P[|x - mean| > h] = E_r[2 Phi(-h / sqrt(sigma^2 + sum_j a_j^2 df_j / r_j^2))]``.
 
-    The expectation is a sum over Gauss-Legendre nodes: no random numbers are used. The interval excludes zero exactly
-    where the p-value is below the error rate.
+    The expectation is a sum over Gauss-Legendre nodes. The interval excludes zero exactly where the p-value is below
+    the error rate.
 
     Arguments:
         seed_parts: (a_j, df_j) of each source of seeds; none for a single network, whose interval then covers test
@@ -121,9 +122,8 @@ class MeanDistribution:
         upper = 1e-9
         while self.tail_probability(upper) > error_rate:
             upper *= 4
-        return float(
-            optimize.root_scalar(lambda h: self.tail_probability(h) - error_rate, bracket=(0.0, upper), xtol=1e-13).root
-        )
+        excess = lambda h: self.tail_probability(h) - error_rate  # noqa: E731
+        return float(optimize.root_scalar(excess, bracket=(0.0, upper), xtol=1e-13).root)
 
     @property
     def p_value(self) -> float:
@@ -168,10 +168,7 @@ def numbers_needed(
 ) -> tuple[int | None, int | None]:
     """Number of seeds, and number of test images, each for a power of 80 % at a true difference.
 
-    None if no number of them alone is enough.
-
-    Arguments:
-        seeds, images: numbers of ``distribution``.
+    None if no number of them alone is enough. ``seeds`` and ``images`` are those of ``distribution``.
     """
 
     def with_seeds(count: int) -> MeanDistribution:
@@ -184,20 +181,13 @@ def numbers_needed(
     def with_images(count: int) -> MeanDistribution:
         return replace(distribution, image_error=distribution.image_error * math.sqrt(images / count))
 
-    return (
-        _smallest_number(lambda count: with_seeds(count).minimum_detectable(level), difference, seeds, MAX_SEEDS),
-        _smallest_number(lambda count: with_images(count).minimum_detectable(level), difference, images, MAX_IMAGES),
-    )
+    def smallest_number(distribution_with: Callable[[int], MeanDistribution], low: int, high: int) -> int | None:
+        is_enough = lambda count: distribution_with(count).minimum_detectable(level) <= abs(difference)  # noqa: E731
+        numbers = range(low, max(low, high) + 1)
+        index = bisect.bisect_left(numbers, True, key=is_enough)
+        return numbers[index] if index < len(numbers) else None
 
-
-def _smallest_number(detectable: Callable[[int], float], difference: float, low: int, high: int) -> int | None:
-    """Smallest number from ``low`` to ``high`` with which ``difference`` is detectable; None if there is none."""
-    if detectable(high) > abs(difference):
-        return None
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if detectable(middle) <= abs(difference) else (middle + 1, high)
-    return low
+    return smallest_number(with_seeds, seeds, MAX_SEEDS), smallest_number(with_images, images, MAX_IMAGES)
 
 
 def mean_over_seeds(scores: SeedScores, *, fold_train_size: int | None = None) -> MeanDistribution:
@@ -248,13 +238,10 @@ def difference_over_seeds(
 
     Arguments:
         paired: whether row i of both models has the same seed, training subset and test images. Unpaired rows are of
-            the same test images if their number is the same.
+            the same test images if their number is the same. Raises ValueError: paired, but unequal numbers of seeds.
         seed_variance: variance of a single seed's difference, for example pooled over training-set sizes; by default
             estimated from these seeds.
         fold_train_size: see ``mean_over_seeds``.
-
-    Raises:
-        ValueError: paired scores of different numbers of seeds.
     """
     accuracies = (first.accuracy, second.accuracy)
     mean, images = accuracies[0] - accuracies[1], min(first.image_count, second.image_count)
@@ -288,12 +275,8 @@ def _seed_parts(
     variance, freedom = seed_variance or SeedVariance(float(scores.accuracies.var(ddof=1)), seeds - 1)
     of_mean = variance / seeds
     if fold_train_size is not None:
-        noise = [row.var() / len(row) for row in scores.correct or ()]
-        of_mean += (
-            float(scores.images.mean())
-            / fold_train_size
-            * max(0.0, variance - (float(np.mean(noise)) if noise else 0.0))
-        )
+        noise = np.mean([row.var() / len(row) for row in scores.correct]) if scores.correct else 0.0
+        of_mean += float(scores.images.mean()) / fold_train_size * max(0.0, variance - float(noise))
     return ((math.sqrt(of_mean), float(freedom)),)
 
 

@@ -149,10 +149,7 @@ def compare_models(
     test compares the numbers of failed runs, and accuracies are not compared.
 
     Arguments:
-        paired: whether row i of both has the same seed and training subset. Two single networks may have different
-            ones.
-        seed_variance: pooled over training-set sizes; by default estimated from these seeds.
-        fold_train_size: see ``mean_over_seeds``.
+        paired, seed_variance, fold_train_size: as of ``difference_over_seeds``. Two single networks may be unpaired.
         failed_runs: number of failed runs of each model: they learned nothing, or are far below better runs.
     """
     rules = rules or ComparisonRules()
@@ -212,10 +209,8 @@ def too_few_images(images: int) -> Caveat | None:
     if images >= MIN_TEST_IMAGES_FOR_CONCLUSION:
         return None
     count = "1 test image" if images == 1 else f"{images} test images"
-    return Caveat(
-        CaveatKind.TOO_FEW_TEST_IMAGES,
-        f"{count} cannot show any difference; at least {MIN_TEST_IMAGES_FOR_CONCLUSION} are needed",
-    )
+    text = f"{count} cannot show any difference; at least {MIN_TEST_IMAGES_FOR_CONCLUSION} are needed"
+    return Caveat(CaveatKind.TOO_FEW_TEST_IMAGES, text)
 
 
 def adjust_comparisons(comparisons: Sequence[PairComparison], *, planned: int | None = None) -> list[PairComparison]:

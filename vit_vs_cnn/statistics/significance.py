@@ -20,9 +20,6 @@ def mcnemar_exact(first: Bool[np.ndarray, "images"], second: Bool[np.ndarray, "i
     ``p = min(1, 2 P[B <= min(b, c)])``.
 
     Reference: McNemar, "Note on the sampling error of the difference between correlated proportions", 1947.
-
-    Arguments:
-        first, second: whether each image is classified correctly, in the same order.
     """
     only_first, only_second = int((first & ~second).sum()), int((second & ~first).sum())
     return float(stats.binomtest(only_first, only_first + only_second).pvalue) if (first != second).any() else 1.0

@@ -46,10 +46,7 @@ def pool_seed_variance(
 
     The result is the larger of the variance at ``size`` and the variance pooled over all sizes, ``size`` included. The
     pooled variance has the degrees of freedom of all sizes. The variance at ``size`` has those of ``size``, plus
-    ``freedom_share`` of the others. None if ``size`` has fewer than two seeds.
-
-    Arguments:
-        differences: paired difference of each seed, by training-set size.
+    ``freedom_share`` of the others. None if ``size`` has fewer than two seeds. ``differences`` are of paired seeds.
     """
     own, own_freedom = _sum_of_squares(differences.get(size, np.empty(0)))
     if not own_freedom:
