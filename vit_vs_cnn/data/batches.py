@@ -40,23 +40,17 @@ class TrainingBatches:
 
     The stream is one random permutation of the images after another, and a batch may cross the end of a permutation.
     Batch ``i`` is a pure function of ``(seed, i)``: the position is the whole state. Each of several processes takes
-    its slice of the same global batch.
+    its slice of the same global batch. One pass of ``iter`` has the batches of the steps, and the next pass continues.
 
     With images without labels (``TrainingData``), the second half of each batch is from a stream of these. There are as
     many targets as images with labels.
-
-    Arguments:
-        data: images, settings and seed. One pass of ``iter`` has the batches of its steps; the next pass continues.
-        rank, world_size: number of this process, and of all processes that share a batch.
     """
 
     def __init__(
         self, data: "TrainingData", *, device: torch.device | str = "cpu", rank: int = 0, world_size: int = 1
     ) -> None:
         if data.batch_size % world_size:
-            raise ValueError(
-                f"batch_size {data.batch_size} must be a multiple of the {world_size} processes that share it"
-            )
+            raise ValueError(f"batch_size {data.batch_size} must be a multiple of the {world_size} processes")
         self.images = _to_device_if_it_fits(data.training, torch.device(device))
         self.labels = data.training.labels.to(device)
         self.augmenter = data.augmenter
@@ -84,11 +78,9 @@ class TrainingBatches:
             yield self.batch(self.position - 1)
 
     def state_dict(self) -> dict[str, int]:
-        """The number of batches handed out."""
         return {"position": self.position}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        """Continue after the batches that were handed out."""
         self.position = state["position"]
 
     def indices(self, position: int) -> Int64[Tensor, "batch"]:

@@ -40,10 +40,7 @@ class CifarSource:
 
     Arguments:
         root: folder that holds (or receives) ``cifar-10-batches-py`` or ``cifar-100-python``, or their archive; or that
-            inner folder.
-
-    Raises:
-        InputError: from ``train`` and ``test``: missing, damaged or changed data.
+            inner folder. Missing, damaged or changed data raise InputError in ``train`` and ``test``.
     """
 
     def __init__(
@@ -57,14 +54,12 @@ class CifarSource:
         return self._load("train")
 
     def validation(self) -> None:
-        """None: validation images are held out of ``train``."""
         return None
 
     def test(self) -> LabelledImages:
         return self._load("test")
 
     def provenance(self) -> dict[str, Any]:
-        """Source and ``checksums``: official or not verified."""
         return {"source": self.name, "checksums": "official" if self.options.verify_checksum else "not verified"}
 
     @property
@@ -108,9 +103,7 @@ class CifarSource:
         except OSError as error:
             raise InputError(f"{path}: cannot be read ({error.strerror})") from None
         if len(content) > MAX_FILE_BYTES:
-            raise InputError(
-                f"{path}: has more than {MAX_FILE_BYTES:,} bytes, which no file of {TITLES[self.name]} has"
-            )
+            raise InputError(f"{path}: has more than {MAX_FILE_BYTES:,} bytes, unlike {TITLES[self.name]}")
         if self.options.verify_checksum:
             _check_md5(path, hashlib.md5(content, usedforsecurity=False).hexdigest(), md5, delete=path.parent)
         value = load_plain_pickle(content, path)
@@ -205,11 +198,8 @@ def download(url: str, path: Path, md5: str | None = None) -> None:
     """Fetch ``url`` to ``path``, which appears only when it is whole and verified.
 
     Bytes that have arrived are kept in ``<path>.part``. A later call resumes there if the server can send ranges. One
-    process at a time: the caller holds a lock.
-
-    Raises:
-        InputError: the transfer fails or ends early, the checksum is wrong (then nothing is kept), or the file cannot
-            be written.
+    process at a time: the caller holds a lock. Raises InputError: the transfer fails or ends early, the checksum is
+    wrong (then nothing is kept), or the file cannot be written.
     """
     partial = path.with_name(f"{path.name}.part")
     try:
@@ -250,10 +240,8 @@ def download(url: str, path: Path, md5: str | None = None) -> None:
 def load_plain_pickle(content: bytes, path: Path | str) -> Any:
     """The lists, dicts, strings and numbers in a pickle, with arrays of bytes as values of the outermost dict.
 
-    No code that the pickle names is imported or run. Strings of Python 2 are read as Latin-1.
-
-    Raises:
-        InputError: a damaged pickle, or one that names anything else.
+    No code that the pickle names is imported or run. Strings of Python 2 are read as Latin-1. Raises InputError: a
+    damaged pickle, or one that names anything else.
     """
     try:
         value = _PlainUnpickler(io.BytesIO(content), encoding="latin1").load()

@@ -41,8 +41,6 @@ IMAGES_READ_TWICE = 16
 
 
 class DatasetSplit(NamedTuple):
-    """The images of one split."""
-
     count: int
     read_pair: Callable[[int], tuple[Any, Any]]
     class_names: tuple[str, ...] | None
@@ -53,10 +51,8 @@ class DatasetSplit(NamedTuple):
 def open_dataset(value: Any, options: ArraysOptions) -> CachedImages:
     """Write the images of a data set into the cache, under their fingerprint, and open them there.
 
-    Without test images, there are test folds, as for a folder.
-
-    Raises:
-        InputError: images or labels that cannot be used, or a cache folder that cannot be written.
+    Without test images, there are test folds, as for a folder. Raises InputError: images or labels that cannot be used,
+    or a cache folder that cannot be written.
     """
     folder, parts = default_cache_folder(options.cache), _find_parts(value)
     try:
@@ -199,11 +195,7 @@ def _find_columns(value: Any) -> tuple[tuple[str, str], tuple[str, ...] | None]:
 
 
 def _choose_column(content: str, usual: Sequence[str], columns: Sequence[str], typed: Sequence[str] = ()) -> str:
-    """The column of the right type and with a usual name or, if there is none, with either of these.
-
-    Raises:
-        InputError: no such column, or several.
-    """
+    """The one column of the right type and with a usual name or, if there is none, with either of these."""
     names = [name for name in columns if name in usual]
     fitting = [name for name in names if name in typed] or list(dict.fromkeys([*typed, *names]))
     if len(fitting) != 1:
@@ -235,9 +227,7 @@ def _class_names(value: Any) -> tuple[str, ...] | None:
         if sorted(numbers.values()) == list(range(len(numbers))):
             return tuple(map(str, sorted(numbers, key=numbers.__getitem__)))
         if names is None:
-            raise InputError(
-                "data: class_to_idx of the dataset must number its classes 0, 1, ... without gaps or repeats"
-            )
+            raise InputError("data: class_to_idx of the dataset must number its classes 0, 1, ... without gaps")
     if names is None:
         return None
     return tuple(", ".join(map(str, name)) if isinstance(name, tuple) else str(name) for name in names)
@@ -249,9 +239,7 @@ def _parse_label(value: Any) -> int | str:
     if not isinstance(plain, bool | int | str):
         raise InputError(f"data: a label is {str(plain)[:40]!r}; expected a whole number or a text")
     if plain == "" or (isinstance(plain, int) and plain < 0):
-        raise InputError(
-            f"data: the label is {plain!r}; numbers below 0 and empty texts mark unlabelled images: leave these out"
-        )
+        raise InputError(f"data: the label is {plain!r}; numbers below 0 and empty texts are none: leave these out")
     return int(plain) if isinstance(plain, bool) else plain
 
 
@@ -324,11 +312,7 @@ def _list_parts(
 
 
 def _number_labels(labels: list[int | str], names: tuple[str, ...] | None) -> tuple[tuple[str, ...], list[int]]:
-    """Class names, and the class index of each label.
-
-    A number is the index itself if the names are known. Other labels have their position among the names, or among all
-    sorted labels.
-    """
+    """Class names, and the index of each label: a number if there are names, else the place among sorted labels."""
     values = set(labels)
     if len({type(label) for label in values}) > 1:
         raise InputError("data: some labels are numbers, and others texts")

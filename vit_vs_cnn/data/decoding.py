@@ -63,15 +63,13 @@ def list_formats() -> tuple[str, ...]:
 def decode_image(
     path: Path, image_size: int | tuple[int, int] | None, decoding: Decoding = DEFAULT_DECODING
 ) -> UInt8[np.ndarray, "3 rows cols"]:
-    """The image in a file, upright, on white where it is transparent, at ``image_size``.
+    """The image in a file, upright, on white where it is transparent; of an animation the first frame.
 
     Arguments:
-        path: a file in one of ``list_formats()``; of an animation the first frame is used.
         image_size: pixels of a square, or (rows, cols); None for the size of the image.
 
     Raises:
-        UnreadableImage: a file that is missing, forbidden, no regular file, empty, damaged, no image, or larger than
-            Pillow's limit.
+        UnreadableImage: a file that cannot be read, is damaged, no image, or larger than Pillow's limit.
     """
     try:
         if not stat.S_ISREG(path.stat().st_mode):  # opening a pipe would wait for its writer
@@ -95,10 +93,8 @@ def to_pixels(
 ) -> ChannelsFirst:
     """A file, a Pillow image, an array or a tensor as bytes, at ``image_size`` if that is given.
 
-    Files and Pillow images become RGB. Arrays and tensors keep their one or three channels.
-
-    Raises:
-        InputError: no image, one that cannot be read, or other values than bytes and bytes divided by 255.
+    Files and Pillow images become RGB. Arrays and tensors keep their one or three channels. Raises InputError: no
+    image, one that cannot be read, or other values than bytes and bytes divided by 255.
     """
     if isinstance(image, str | Path):
         return decode_image(Path(image), image_size, decoding)
@@ -122,10 +118,8 @@ def to_pixels(
 def channels_first(image: np.ndarray | Tensor, channels: Collection[int] = (1, 3)) -> ChannelsFirst:
     """An array or a tensor as bytes, channels first. Two dimensions are a grey image.
 
-    If both ends may be the channels, these are last in an array and first in a tensor.
-
-    Raises:
-        InputError: another shape, or values that are not bytes.
+    If both ends may be the channels, these are last in an array and first in a tensor. Raises InputError: another
+    shape, or values that are not bytes.
     """
     values: Any = image
     if isinstance(image, Tensor):
@@ -150,11 +144,7 @@ def channels_first(image: np.ndarray | Tensor, channels: Collection[int] = (1, 3
 def resize_image(
     image: Image.Image, image_size: int | tuple[int, int] | None, decoding: Decoding = DEFAULT_DECODING
 ) -> UInt8[np.ndarray, "3 rows cols"]:
-    """An opened image as ``decode_image`` returns it. The image is turned upright in place.
-
-    Raises:
-        InputError: it has no pixels, or is grey of 32 bits.
-    """
+    """An opened image as ``decode_image`` returns it, turned upright in place. Raises InputError: no pixels to read."""
     if not image.width or not image.height:
         raise InputError(f"it has {image.width} x {image.height} pixels")
     image.load()
@@ -273,11 +263,7 @@ def find_gray_bits(paths: Sequence[Path]) -> int:
 
 
 def _eight_bit(image: Image.Image, gray_bits: int) -> Image.Image:
-    """Grey of 16 bits scaled to 8 bits, with its transparent color. Other modes stay as they are.
-
-    Raises:
-        InputError: grey of more bits, whose black and white are not known.
-    """
+    """Grey of 16 bits scaled to 8 bits, with its transparent color. Raises InputError: grey of 32 bits."""
     if not image.mode.startswith("I") and image.mode != "F":
         return image
     if image.mode == "F" or (image.mode == "I" and image.format not in ("PNG", "PPM")):
@@ -315,11 +301,7 @@ MAX_BATCH_IMAGES = 256
 
 @dataclass(frozen=True, eq=False)
 class InputImage:
-    """One image that is not decoded yet.
-
-    Arguments:
-        class_name: name of its class, or of its class folder (``_class_folder``); empty if there is none.
-    """
+    """One image that is not decoded yet. ``class_name`` is that of its class or class folder, if there is one."""
 
     name: str
     content: Path | Image.Image | Tensor
@@ -386,10 +368,8 @@ def parse_input_images(value: Any, *, channels: int) -> list[InputImage]:
     """The images in a path, a Pillow image, an array, a tensor or a sequence of these.
 
     A folder gives all images in it and below, by name. An array or a tensor holds one image or several, with the
-    channels as in ``channels_first``.
-
-    Raises:
-        InputError: no image, values that are not bytes, or another number of channels.
+    channels as in ``channels_first``. Raises InputError: no image, values that are not bytes, or another number of
+    channels.
     """
     contents = enumerate(_contents(value, channels))
     images = [InputImage(name or str(number), content) for number, (name, content) in contents]
@@ -419,11 +399,7 @@ def _class_folder(file: Path, path: Path, class_names: Collection[str]) -> str:
 
 
 def image_files(folder: Path) -> list[Path]:
-    """All images in a folder and its subfolders, sorted by path, without hidden files and ``IGNORED_FOLDERS``.
-
-    Raises:
-        InputError: a folder cannot be read.
-    """
+    """All images in a folder and below, sorted by path, without hidden files. Raises InputError: unreadable folders."""
 
     def refuse(error: OSError) -> None:
         raise InputError(f"{error.filename}: {error.strerror}") from error

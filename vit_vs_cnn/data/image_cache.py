@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -41,6 +41,7 @@ from vit_vs_cnn.data.listing import (
 from vit_vs_cnn.data.options import Decoding, FolderOptions, ImageOptions, InputResolution, TableOptions
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.files import atomic_write, file_state, write_text
+from vit_vs_cnn.mappings import group_by
 
 CACHE_FORMAT = 7
 _CHUNK_BYTES = 2**24
@@ -106,7 +107,6 @@ class CachedImages:
 
     @property
     def folds(self) -> list[int] | None:
-        """Test fold of each image of ``train``. None if there are test images."""
         return self.listing.folds
 
     def split(self, name: str) -> LabelledImages:
@@ -121,18 +121,15 @@ class CachedImages:
         return LabelledImages(images, labels, listing.class_names, listing.names[rows], groups=groups, stored=stored)
 
     def at_resolution(self, resolution: InputResolution) -> "CachedImages":
-        """The same images, decoded from their files at the resolution of a network.
-
-        Raises:
-            InputError: a file that could be decoded before, and cannot now.
-        """
+        """The same images, decoded again at the resolution of a network. Raises InputError: an unreadable file."""
         root, options = self.root, self.options
         assert root is not None and options is not None, "only files can be decoded again"
         sized = replace(options, image_size=resolution.image_size)
 
         def read(listing: ImageListing) -> tuple[ImageListing, Pixels]:
-            decoding = Decoding(options.resize, resolution.interpolation, listing.gray_bits)
-            return _load_files(listing, root, sized, partial(_decode_again, listing, decoding), decoding)
+            return _load_files(
+                listing, root, sized, Decoding(options.resize, resolution.interpolation, listing.gray_bits)
+            )
 
         known = lambda: replace(self.listing, problems=[], dropped=(0, 0))  # noqa: E731
         return CachedImages(self.kind, known, read, root, sized, stored=self)
@@ -178,18 +175,19 @@ class CachedImages:
 
 def open_folder(root: Path | str, options: FolderOptions | None = None) -> CachedImages:
     """A folder of images as a source. They are decoded once, and again after any of them has changed."""
-    path, options = Path(root), options or FolderOptions()
-    list_files = lambda: list_folder(path, options).add_folds(options)  # noqa: E731
-    read = lambda listing: _load_files(listing, path, options, partial(_decode_files, listing, options))  # noqa: E731
-    return CachedImages("folder", list_files, read, path, options)
+    return _open_files("folder", list_folder, Path(root), options or FolderOptions())
 
 
 def open_table(path: Path | str, options: TableOptions | None = None) -> CachedImages:
     """The images of a table as a source."""
-    path, options = Path(path), options or TableOptions()
-    list_files = lambda: list_table(path, options)  # noqa: E731
-    read = lambda listing: _load_files(listing, path, options, partial(_decode_files, listing, options))  # noqa: E731
-    return CachedImages("table", list_files, read, path, options)
+    return _open_files("table", list_table, Path(path), options or TableOptions())
+
+
+def _open_files(
+    kind: str, list_files: Callable[[Path, Any], ImageListing], path: Path, options: FolderOptions | TableOptions
+) -> CachedImages:
+    list_images = lambda: list_files(path, options).add_folds(options)  # noqa: E731
+    return CachedImages(kind, list_images, lambda listing: _load_files(listing, path, options), path, options)
 
 
 def open_unlabelled(root: Path | str, like: LabelledImages, options: ImageOptions) -> LabelledImages:
@@ -212,7 +210,7 @@ def open_unlabelled(root: Path | str, like: LabelledImages, options: ImageOption
     names = [file.relative_to(path).as_posix() for file in image_files(path)]
     listing = ImageListing("unlabelled", (), names, ["test"] * len(names), [UNKNOWN] * len(names))
     files = FolderOptions(image_size=(rows, cols), resize=options.resize, cache=options.cache)
-    readable, pixels = _load_files(listing, path, files, partial(_decode_files, listing, files))
+    readable, pixels = _load_files(listing, path, files)
     if not readable.names:
         raise InputError(f"data.unlabelled: {root} holds no image that can be read ({ENDINGS})")
     if readable.problems:
@@ -315,18 +313,9 @@ def _checksum(text: str, pixels: Pixels) -> int:
 
 
 def _load_files(
-    listing: ImageListing,
-    path: Path,
-    options: FolderOptions | TableOptions,
-    decode: Callable[[Path, Pixels], ImageListing],
-    decoding: Decoding | None = None,
+    listing: ImageListing, path: Path, options: FolderOptions | TableOptions, decoding: Decoding | None = None
 ) -> tuple[ImageListing, Pixels]:
-    """The decoded images from the cache, into which they are decoded first.
-
-    Arguments:
-        decode: writes the images of a folder into an array, and returns the listing of those that are used.
-        decoding: part of the name of the cache.
-    """
+    """The decoded images from the cache, into which they are decoded first; all again with a given ``decoding``."""
     root, folder = path if path.is_dir() else path.parent, default_cache_folder(options.cache)
     settings = [repr(replace(options, cache=None)), repr(decoding)]
     place = _digest([CACHE_FORMAT, PIL.__version__, str(path.resolve()), *settings])
@@ -338,7 +327,10 @@ def _load_files(
     shape = (len(listing.names), 3, *as_rows_and_cols("image_size", options.image_size))
     try:
         with create_image_file(stem.with_suffix(".npy"), shape) as pixels:
-            readable = decode(root, pixels)
+            if decoding is None:
+                readable = _decode_files(listing, options, root, pixels)
+            else:
+                readable = _decode_again(listing, decoding, root, pixels)
             write_listing(stem, readable, pixels[: len(readable.names)])
         for old in folder.glob(f"{place}-*"):
             if old.stem != stem.name and old.suffix != ".partial":
@@ -350,7 +342,6 @@ def _load_files(
 
 
 def unwritable_cache(folder: Path, error: OSError, kind: str) -> InputError:
-    """The error of a cache folder that cannot be written."""
     reason = error.strerror or error
     options = f"with --data.{kind}.cache of train, or with the environment variable XDG_CACHE_HOME"
     return InputError(f"{folder}: images cannot be stored there ({reason}); choose another folder {options}")
@@ -386,11 +377,8 @@ def _decode_rows(root: Path, names: Sequence[str], pixels: Pixels, decoding: Dec
 def _decode_again(listing: ImageListing, decoding: Decoding, root: Path, pixels: Pixels) -> ImageListing:
     """Decode files that could be decoded before. Raises InputError: one of them cannot be decoded now."""
     if problems := [problem for problem in _decode_rows(root, listing.names, pixels, decoding) if problem is not None]:
-        raise problems_error(
-            root,
-            problems,
-            "they were readable when the images were first decoded; restore them and start the command again",
-        )
+        remedy = "they were readable when first decoded; restore them and start the command again"
+        raise problems_error(root, problems, remedy)
     return listing
 
 
@@ -424,17 +412,10 @@ def _decode_files(
 
 
 def _find_copies(hashes: Sequence[bytes | None], labels: Sequence[int]) -> tuple[list[int], list[int]]:
-    """Rows of images that equal an earlier one of their class, and rows of all images with copies in several classes.
-
-    Arguments:
-        hashes: hash of the pixels of each image; None for an image without copies.
-    """
-    rows_of_pixels: dict[bytes, list[int]] = {}
-    for row, pixels in enumerate(hashes):
-        if pixels is not None:
-            rows_of_pixels.setdefault(pixels, []).append(row)
+    """Rows of images that equal an earlier one of their class, and rows of images with copies in several classes."""
+    readable = [row for row, pixels in enumerate(hashes) if pixels is not None]
     copies, of_several_classes = list[int](), list[int]()
-    for rows in rows_of_pixels.values():
+    for rows in group_by(readable, lambda row: hashes[row]).values():
         if len({labels[row] for row in rows}) > 1:
             of_several_classes += rows
         else:

@@ -67,9 +67,8 @@ class LabelledImages:
             raise InputError(f"labels: {shape}; expected (count,) of torch.int64, the number of each image's class")
         count, classes = len(self.images), len(self.class_names)
         if count and not UNKNOWN <= int(self.labels.min()) <= int(self.labels.max()) < classes:
-            raise InputError(
-                f"labels: from {self.labels.min()} to {self.labels.max()}, but there are {classes} classes"
-            )
+            lowest, highest = self.labels.aminmax()
+            raise InputError(f"labels: from {lowest} to {highest}, but there are {classes} classes")
         if not len(self.sample_ids):
             vars(self)["sample_ids"] = [str(number) for number in range(count)]  # the dataclass is frozen
         lengths = {"labels": self.labels, "sample_ids": self.sample_ids, "masks": self.masks, "groups": self.groups}
@@ -138,10 +137,7 @@ class LabelledImages:
         return digest.hexdigest()[:16]
 
     def hashes(self) -> UInt64[np.ndarray, "count"]:
-        """BLAKE2b (8 bytes) of the pixels of each image, of ``stored`` if that is given.
-
-        100,000 images of CIFAR take a second.
-        """
+        """BLAKE2b (8 bytes) of the pixels of each image, of ``stored`` if that is given."""
         if self.stored is not None:
             return self.stored.hashes()
         batches = (batch.contiguous().numpy() for batch in self.batches())

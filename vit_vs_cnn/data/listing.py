@@ -180,11 +180,9 @@ class ImageListing:
 
 def check_disjoint_groups(location: Path | str, groups: Sequence[str], splits: Sequence[str]) -> None:
     """Raise InputError if a group has images in two splits."""
-    members: dict[str, set[str]] = {}
-    for group, split in zip(groups, splits, strict=True):
-        members.setdefault(group, set()).add(split)
-    if shared := sorted(group for group, of_group in members.items() if len(of_group) > 1):
-        first, second, *_ = (split for split in SPLITS if split in members[shared[0]])
+    pairs = {*zip(groups, splits, strict=True)}
+    if shared := sorted(group for group, count in Counter(group for group, _ in pairs).items() if count > 1):
+        first, second, *_ = (split for split in SPLITS if (shared[0], split) in pairs)
         raise InputError(
             f"{location}: {format_count(len(shared), 'group')} with images in several splits, such as {shared[0]!r} in "
             f"{first} and in {second}; a group must be in one split"
@@ -204,7 +202,6 @@ def check_folder(root: Path, options: FolderOptions) -> None:
 
 
 def problems_error(root: Path | None, problems: Sequence[FileProblem], remedy: str) -> InputError:
-    """The error of a folder or table that cannot be used as it is."""
     return InputError(f"{root}: not everything can be used: {summarize_problems(problems)}; {remedy}")
 
 
@@ -213,10 +210,8 @@ def list_folder(root: Path, options: FolderOptions) -> ImageListing:
 
     The layout is ``<class>/...``, or ``train/<class>/...`` with optional ``val/`` and ``test/``. Classes are sorted by
     name. Folders inside of a class folder belong to the class. The ``problems`` are links that would mix classes,
-    folders that cannot be listed, classes with too few images, and classes that are not in all splits.
-
-    Raises:
-        InputError: no such folder, fewer than two classes, a file without a group, or a group in two splits.
+    folders that cannot be listed, classes with too few images, and classes that are not in all splits. Raises
+    InputError: no such folder, fewer than two classes, a file without a group, or a group in two splits.
     """
     folders, linked, problems = split_folders(root), set[str](), list[FileProblem]()
     by_split = {
@@ -337,8 +332,8 @@ def is_ignored(name: str) -> bool:
 def _image_names(folder: Path, root: Path, linked: set[str], problems: list[FileProblem]) -> list[str] | None:
     """Paths under the root of the images in a folder and below; None for a link to a folder that is not followed.
 
-    A link is followed if it leads outside of the root, and once. A link to a folder of the root, or above it, would put
-    the images of one class into another or lead in a circle. It becomes one of the ``problems``.
+    A link that leads outside of the root is followed once. Others would mix classes or lead in a circle, and become
+    ``problems``.
     """
     name = folder.relative_to(root).as_posix()
     if folder.is_symlink():
@@ -366,13 +361,10 @@ def _is_within(path: str, folder: str) -> bool:
 
 
 def list_table(path: Path, options: TableOptions) -> ImageListing:
-    """The images that a table names. Paths start in the folder of the table.
+    """The images that a table names, without test folds. Paths start in the folder of the table.
 
-    Classes are sorted by name, or as numbers if all are numbers.
-
-    Raises:
-        InputError: a table that cannot be read, a missing column or value, an image in two rows, fewer than two
-            classes, or a group in two splits.
+    Classes are sorted by name, or as numbers if all are numbers. Raises InputError: a table that cannot be read, a
+    missing column or value, an image in two rows, fewer than two classes, or a group in two splits.
     """
     import pandas
 
@@ -416,9 +408,9 @@ def list_table(path: Path, options: TableOptions) -> ImageListing:
     splits = ["train"] * len(names)
     if options.split is not None:
         words = column("split", options.split)
-        if unknown_splits := [word.lower() for word in words if word.lower() not in SPLIT_NAMES]:
+        if unknown_words := [word.lower() for word in words if word.lower() not in SPLIT_NAMES]:
             raise InputError(
-                f"{path}: {unknown_splits[0]!r} in column {options.split!r}; allowed: train, validation or test"
+                f"{path}: {unknown_words[0]!r} in column {options.split!r}; allowed: train, validation, test"
             )
         splits = [SPLIT_NAMES[word.lower()] for word in words]
         if "train" not in splits:
@@ -427,7 +419,7 @@ def list_table(path: Path, options: TableOptions) -> ImageListing:
     if groups is not None:
         check_disjoint_groups(path, groups, splits)
     listing = ImageListing("table", class_names, names, splits, [numbers[name] for name in classes], groups)
-    return replace(listing, problems=listing.small_classes()).add_folds(options)
+    return replace(listing, problems=listing.small_classes())
 
 
 def _check_labels(path: Path, column: str, labels: Sequence[str]) -> None:

@@ -63,11 +63,11 @@ class Augmentation:
         if self.policy not in get_args(Policy):
             raise InputError(f"augmentation.policy = {self.policy!r}: must be one of {', '.join(get_args(Policy))}")
         template = "augmentation.{name} = {value!r}: must be {bounds}"
-        padding_bounds = {"crop_padding": Bounds(at_least=0, at_most=4096, is_whole=True)}
-        check_numbers(vars(self), template, **padding_bounds, num_ops=Bounds(at_least=0, at_most=64, is_whole=True))
+        counts = {"crop_padding": Bounds(at_least=0, at_most=4096, is_whole=True)}
+        counts |= {"num_ops": Bounds(at_least=0, at_most=64, is_whole=True)}
         bounds = {"magnitude": Bounds(at_least=0, at_most=NUM_BINS - 1), "erasing": SHARE}
         bounds |= {"mixup": AT_LEAST_0, "cutmix": AT_LEAST_0}
-        check_numbers(vars(self), template, **bounds)
+        check_numbers(vars(self), template, **counts, **bounds)
         for name in bounds:  # 1 and 1.0 are one config, and have one hash
             object.__setattr__(self, name, float(getattr(self, name)))
         if (area := self.resized_crop) is not None:
@@ -78,7 +78,6 @@ class Augmentation:
 
     @property
     def num_policy_ops(self) -> int:
-        """Operations of the policy on each image."""
         return {"none": 0, "randaugment": self.num_ops, "trivialaugment": 1}[self.policy]
 
 

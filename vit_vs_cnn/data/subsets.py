@@ -60,8 +60,7 @@ def nested_order(labels: Labels, seed: int) -> Labels:
 
     Reference: Tijdeman, "The chairman assignment problem", Discrete Mathematics 32 (1980), 323-330.
     Differs: the end of a span is rounded to whole positions, which keeps the bound (earliest deadline first is optimal
-    for unit jobs). Sorting by (r + 1/2) / c instead is simpler, but misses the bound where class sizes differ: one
-    class of 5,000 beside a hundred of 50 would fill the first 50 places alone.
+    for unit jobs). Sorting by (r + 1/2) / c would miss the bound where class sizes differ.
     """
     _, inverse = np.unique(labels.numpy(), return_inverse=True)
     members = np.split(np.argsort(inverse, kind="stable"), np.cumsum(np.bincount(inverse))[:-1])
@@ -101,12 +100,8 @@ def split_validation(subset: Numbers, labels: Labels, fraction: float) -> tuple[
 
         floor((i + 1) f) > floor(i f),
 
-    so a class with m images gives floor(m f) of them, and both parts nest as the subset grows. The arithmetic is exact:
-    the fraction f is the decimal that is written. A class with fewer than 1 / f images gives none.
-
-    Arguments:
-        subset: indices in the order of ``nested_order``.
-        fraction: share f of the images held out, from 0 to below 1.
+    so a class with m images gives floor(m f) of them, and both parts nest as the subset, in ``nested_order``, grows.
+    The arithmetic is exact: the fraction f is the decimal that is written.
     """
     exact = Fraction(str(fraction))
     chosen = labels[subset].numpy()
@@ -195,9 +190,6 @@ def grouped_folds(labels: Labels, groups: Labels, order: Sequence[int], folds: i
 
     Reference: ``sklearn.model_selection.StratifiedGroupKFold``.
     Differs: it minimises the standard deviation of class shares over folds, and has no rule against whole classes.
-
-    Arguments:
-        groups: number of the group of each image, from 0 without gaps.
     """
     by_group = _count_by_group(labels, groups)
     counts = by_group.sum(0)

@@ -70,11 +70,7 @@ class DuplicateKind(StrEnum):
 
 @dataclass(frozen=True)
 class AuditFinding:
-    """A problem of the images.
-
-    Arguments:
-        examples: names of the images that the page shows.
-    """
+    """A problem of the images, with the names of images that show it."""
 
     severity: Severity
     title: str
@@ -210,10 +206,8 @@ def audit_images(
 ) -> Audit:
     """Find unusable and blank images and duplicates in a source, and count its classes.
 
-    Every image is read once. Files are decoded into the cache that training uses.
-
-    Raises:
-        InputError: a missing folder, an unknown layout, or an unreadable source.
+    Every image is read once. Files are decoded into the cache that training uses. Raises InputError: a missing folder,
+    an unknown layout, or an unreadable source.
     """
     source = open_source(data, trust=trust)
     cached = source if isinstance(source, CachedImages) else None

@@ -40,11 +40,7 @@ REST = "rest"
 
 @dataclass(frozen=True, eq=False)
 class RunImages:
-    """Training and validation images of a run, by their places in all images. Pixels are copied at the first access.
-
-    Arguments:
-        gray_bits: bits of the values in gray files of 16 bits (``find_gray_bits``).
-    """
+    """Training and validation images of a run, by their indices. Pixels are copied at the first access."""
 
     images: LabelledImages
     parts: tuple[Int64[Tensor, "n"], Int64[Tensor, "v"]]
@@ -99,11 +95,7 @@ def open_source(data: Data, *, trust: bool = False, fingerprint: str | None = No
 
 
 def set_images(data: Data, value: Any) -> Data:
-    """Replace the images of the settings by those of a path, or by images from Python.
-
-    Raises:
-        InputError: unusable images.
-    """
+    """Replace the images of the settings by those of a path or from Python. Raises InputError: unusable images."""
     if isinstance(value, str | os.PathLike):
         is_table = Path(value).suffix.lower() == ".csv"
         return replace(data, source="table" if is_table else "folder", root=os.fspath(value))
@@ -180,8 +172,7 @@ class ExperimentData:
     def at_resolution(self, resolution: InputResolution | None) -> "ExperimentData":
         """The same images at the resolution of a network; None for the ``image_size`` of the experiment.
 
-        Only images that are files are decoded again; other images keep their size. Subsets, folds, hashes and
-        fingerprints are computed at ``image_size``.
+        Only files are decoded again. Subsets, folds, hashes and fingerprints are computed at ``image_size``.
         """
         base = self._base or self
         if resolution is None or not isinstance(base.source, CachedImages) or base.source.root is None:
@@ -281,11 +272,9 @@ class ExperimentData:
         most_training = len(self._training) - (0 if self._folds is None else int(self._fold_sizes.max()))
         if self._validation is None:
             return most_training
-        for size in range(len(self.images), 0, -1):
-            count = round(self.data.validation_fraction * size)
-            if count <= len(self._validation) and size - count <= most_training:
-                return size
-        return 0
+        sizes = ((size, round(self.data.validation_fraction * size)) for size in range(len(self.images), 0, -1))
+        most_validation = len(self._validation)
+        return next((n for n, count in sizes if count <= most_validation and n - count <= most_training), 0)
 
     def resolve(self, train_size: int | str) -> int:
         """Training-set size as a number; raise InputError if the source has fewer images."""
@@ -300,10 +289,8 @@ class ExperimentData:
         """Sample images, stratified by class, and divide them into training and validation images.
 
         With the same seed, a larger size contains the images of the smaller sizes. No group is in both parts. If the
-        source has a validation split, the validation images come from it.
-
-        Raises:
-            InputError: a class would have no training image, or there are no validation images to score.
+        source has a validation split, the validation images come from it. Raises InputError: a class would have no
+        training image, or there are no validation images to score.
         """
         labels, count = self.images.labels, round(self.data.validation_fraction * train_size)
         candidates = self._candidates(seed)
@@ -350,10 +337,8 @@ class ExperimentData:
         """The images for pretraining: those of ``draw`` without their labels, and those of ``data.unlabelled``.
 
         Test images of the seed, the validation images of ``draw``, and copies of these with equal pixels are left out.
-        The validation images are those of ``draw``.
-
-        Raises:
-            InputError: as ``draw`` and ``open_unlabelled``, or a folder for a network at another resolution.
+        The validation images are those of ``draw``. Raises InputError: as ``draw`` and ``open_unlabelled``, or a folder
+        for a network at another resolution.
         """
         if self._base is not None and self.data.unlabelled not in (None, REST):
             raise InputError(

@@ -64,8 +64,7 @@ def find_near_duplicates(
 ) -> NearDuplicates:
     """Search for near-duplicates, or read what an earlier search stored in the folder of the experiment.
 
-    Raises:
-        InputError: missing or different images, or runs that were not scored on test images.
+    Raises InputError: missing or different images, or runs that were not scored on test images.
     """
     if (reason := reason_not_searched(results)) is not None:
         raise InputError(reason)

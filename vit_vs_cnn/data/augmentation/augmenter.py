@@ -113,9 +113,7 @@ class Augmenter:
         if len(mean) != len(std) or not mean or min(std) <= 0:
             raise InputError(f"mean = {list(mean)}, std = {list(std)}: one number per channel, every std above 0")
         if config.policy != "none" and len(mean) not in (1, 3):
-            raise InputError(
-                f"augmentation.policy = {config.policy!r}: needs 1 or 3 channels, the images have {len(mean)}"
-            )
+            raise InputError(f"augmentation.policy = {config.policy!r}: needs 1 or 3 channels, not {len(mean)}")
         self.transform = transform
         self.config = config
         self.num_classes = num_classes

@@ -137,7 +137,6 @@ class PolicyTable(NamedTuple):
 
 
 def make_policy_table(policy: str, bins: list[float], grid_size: tuple[int, int]) -> PolicyTable:
-    """The table of a policy for images of one size."""
     ends, coefficients, levels = _end_strengths(policy, grid_size), [], []
     for name, position, sign in product(OPERATIONS, bins, (1, -1)):
         first, last = ends.get(name, (0.0, 0.0))

@@ -86,12 +86,8 @@ class Placement:
             return cells.astype(np.int32).reshape(count, samples, -1)
 
         # The map is linear, so rows and columns are scaled separately, and each pixel needs only a sum, in 1/64 cell.
-        u_rows, u_cols, v_rows, v_cols = (
-            scaled(dy, sin) + middle,
-            scaled(dx, cos),
-            scaled(dy, cos) + middle,
-            scaled(dx, -sin),
-        )
+        u_rows, u_cols = scaled(dy, sin) + middle, scaled(dx, cos)
+        v_rows, v_cols = scaled(dy, cos) + middle, scaled(dx, -sin)
         # In place, and with one index a point: most of the time of rendering is spent here.
         total, u, v = (np.zeros((count, *image_size), dtype=np.int32) for _ in range(3))
         index, values = np.empty(total.shape, dtype=np.intp), np.empty(total.shape, dtype=np.uint8)

@@ -1,8 +1,8 @@
 """Synthetic images as a source: bit-identical on every machine, with masks and with two cues, shape and texture."""
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -33,14 +33,10 @@ Key = UInt64[np.ndarray, "1"]
 Numbers = Int64[np.ndarray, "count"]
 
 
-@dataclass(frozen=True, eq=False)
-class SyntheticObjects:
-    """Synthetic images with the two cues of each.
+class SyntheticObjects(NamedTuple):
+    """Synthetic images with masks of the pixels at least half inside of an object, and the shape and texture of each.
 
-    Arguments:
-        images: images with labels and masks. The mask covers the pixels that are at least half inside of the object.
-        shapes: shape of each object, an index in ``SHAPE_NAMES``, ``(count,)``.
-        textures: texture of each object, an index in ``TEXTURE_NAMES``, ``(count,)``.
+    Shapes and textures are indices in ``SHAPE_NAMES`` and ``TEXTURE_NAMES``.
     """
 
     images: LabelledImages
