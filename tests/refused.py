@@ -2,7 +2,8 @@
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -24,3 +25,21 @@ def refused(*parts: str) -> Iterator[pytest.ExceptionInfo[InputError]]:
     message = str(caught.value)
     assert "\n" not in message, message
     assert all(part in message for part in parts), message
+
+
+def message_of(call: Callable[..., object], *arguments: object) -> str:
+    """The ``InputError`` of one line that a call raises."""
+    with refused() as caught:
+        call(*arguments)
+    return str(caught.value)
+
+
+def refusals(call: Callable[..., object], *cases: tuple[dict[str, Any], str]) -> Callable[..., None]:
+    """A test that a call raises a ``ValueError``, of which an ``InputError`` is one, for each arguments and message."""
+
+    @pytest.mark.parametrize(("arguments", "message"), cases)
+    def test(arguments: dict[str, Any], message: str) -> None:
+        with pytest.raises(ValueError, match=message):
+            call(**arguments)
+
+    return test

@@ -20,6 +20,11 @@ with torch.no_grad():
 """
 
 
+def run(*command):
+    done = subprocess.run([sys.executable, "-c", *command], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
@@ -31,9 +36,7 @@ with torch.no_grad():
     ids=["dense window", "tiled window", "linear"],
 )
 def test_a_compiled_model_is_one_graph_and_trains(settings):
-    command = [sys.executable, "-c", TRAIN_COMPILED, repr(settings)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
+    run(TRAIN_COMPILED, repr(settings))
 
 
 EXPORT_RELEASED = """
@@ -47,6 +50,4 @@ torch.testing.assert_close(program.module()(images), model(images))
 
 
 def test_an_exported_network_of_released_attention_takes_any_number_of_images():
-    command = [sys.executable, "-c", EXPORT_RELEASED]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
+    run(EXPORT_RELEASED)

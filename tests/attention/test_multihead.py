@@ -4,11 +4,12 @@ import pytest
 import torch
 from torch import nn
 
+from tests.equal import assert_equal
+from tests.refused import refusals
 from vit_vs_cnn.attention import (
-    KernelScore,
+    LinearAttention,
     MultiHeadAttention,
     RelativeBias,
-    ScoredAttention,
     TorchMultiheadAttention,
     scaled_dot_product_attention,
 )
@@ -20,23 +21,11 @@ KEY_DIM, VALUE_DIM = 13, 17
 
 def ours_and_torchs(key_dim=None, value_dim=None, bias=True):
     """The two implementations with the same weights."""
-    ours = MultiHeadAttention(DIM, HEADS, key_dim=key_dim, value_dim=value_dim, bias=bias).double()
     sizes = {"kdim": key_dim, "vdim": value_dim}
     theirs = nn.MultiheadAttention(DIM, HEADS, bias=bias, **sizes, batch_first=True, dtype=torch.float64)
-    projections = [ours.query_projection, ours.key_projection, ours.value_projection]
-    with torch.no_grad():
-        for parameter in ours.parameters():
-            parameter.copy_(torch.randn_like(parameter) / 5)
-        if theirs.in_proj_weight is not None:
-            theirs.in_proj_weight.copy_(torch.cat([projection.weight for projection in projections]))
-        else:
-            for name, projection in zip("qkv", projections, strict=True):
-                getattr(theirs, f"{name}_proj_weight").copy_(projection.weight)
-        theirs.out_proj.weight.copy_(ours.output_projection.weight)
-        if bias:
-            theirs.in_proj_bias.copy_(torch.cat([projection.bias for projection in projections]))
-            theirs.out_proj.bias.copy_(ours.output_projection.bias)
-    return ours, theirs
+    for parameter in theirs.parameters():
+        nn.init.normal_(parameter, std=0.2)
+    return MultiHeadAttention.from_torch(theirs), theirs
 
 
 def compare(ours, theirs, inputs, mask=None, torch_mask=None):
@@ -45,24 +34,16 @@ def compare(ours, theirs, inputs, mask=None, torch_mask=None):
     explicit, weights = ours(*inputs, mask=mask, return_weights=True)
     three = [*inputs, *[inputs[-1]] * (3 - len(inputs))]
     expected, expected_weights = theirs(*three, attn_mask=torch_mask, average_attn_weights=False)
-    torch.testing.assert_close(output, expected, rtol=0, atol=1e-10)
-    torch.testing.assert_close(explicit, expected, rtol=0, atol=1e-10)
-    torch.testing.assert_close(weights, expected_weights, rtol=0, atol=1e-10)
+    assert_equal(output, expected, inputs, atol=1e-10)
+    torch.testing.assert_close((explicit, weights), (expected, expected_weights), rtol=0, atol=1e-10)
     direction = torch.randn_like(output)
-    of_inputs = [torch.autograd.grad(y, inputs, direction, retain_graph=True) for y in (output, expected)]
-    for layer, result in ((ours, output), (theirs, expected)):
-        result.backward(direction, inputs=[*layer.parameters()])
-    names, weight = ("query", "key", "value"), theirs.in_proj_weight
-    pairs = [*zip(*of_inputs, strict=True)]
-    pairs += [(ours.output_projection.weight.grad, theirs.out_proj.weight.grad)]
-    separate = [f"{name[0]}_proj_weight" for name in names]
-    parts = [getattr(theirs, name).grad for name in separate] if weight is None else weight.grad.chunk(3)
-    pairs += [(getattr(ours, f"{name}_projection").weight.grad, part) for name, part in zip(names, parts, strict=True)]
-    if theirs.in_proj_bias is not None:
-        biases = [getattr(ours, f"{name}_projection").bias.grad for name in names]
-        pairs += [(torch.cat(biases), theirs.in_proj_bias.grad)]
-    for gradient, expected_gradient in pairs:
-        torch.testing.assert_close(gradient, expected_gradient, rtol=0, atol=1e-10)
+    for result in (output, expected):
+        result.backward(direction)
+    gradients = copy.deepcopy(theirs)  # are converted as weights are
+    for gradient, parameter in zip(gradients.parameters(), theirs.parameters(), strict=True):
+        gradient.data = parameter.grad
+    for name, gradient in MultiHeadAttention.from_torch(gradients).named_parameters():
+        torch.testing.assert_close(ours.get_parameter(name).grad, gradient.data, rtol=0, atol=1e-10)
 
 
 def tokens(count, dim):
@@ -81,7 +62,6 @@ def test_weights_are_exchanged_with_torchs_layer_both_ways(bias, widths):
     ours, theirs = ours_and_torchs(*widths, bias)
     theirs.dropout = 0.25
     converted, back = MultiHeadAttention.from_torch(theirs.eval()), copy.deepcopy(theirs)
-    torch.testing.assert_close(converted.state_dict(), ours.state_dict(), rtol=0, atol=0)
     assert (converted.dropout, converted.training) == (0.25, False)
     torch.nn.utils.vector_to_parameters(torch.zeros(10**4).double(), back.parameters())
     assert not any(value.any() for value in back.state_dict().values())
@@ -89,10 +69,10 @@ def test_weights_are_exchanged_with_torchs_layer_both_ways(bias, widths):
     torch.testing.assert_close(back.state_dict(), theirs.state_dict(), rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("option", ["add_bias_kv", "add_zero_attn"])
-def test_options_of_torchs_layer_that_ours_lacks_are_refused(option):
-    with pytest.raises(ValueError, match=option):
-        MultiHeadAttention.from_torch(nn.MultiheadAttention(DIM, HEADS, **{option: True}))
+test_options_of_torchs_layer_that_ours_lacks_are_refused = refusals(
+    lambda **options: MultiHeadAttention.from_torch(nn.MultiheadAttention(DIM, HEADS, **options)),
+    *(({option: True}, option) for option in ("add_bias_kv", "add_zero_attn")),
+)
 
 
 @pytest.mark.parametrize("bias", [True, False])
@@ -173,12 +153,8 @@ def test_rotary_acts_on_projected_queries_and_keys():
     torch.testing.assert_close(rotated(inputs), plain(inputs), rtol=0, atol=1e-12)
 
 
-def test_an_exponential_kernel_as_inner_attention_is_dot_product_attention():
-    plain = MultiHeadAttention(22, 2).double()
-    kernel = MultiHeadAttention(22, 2, inner_attention=ScoredAttention(KernelScore("exponential"))).double()
-    kernel.load_state_dict(plain.state_dict())
-    inputs = torch.randn(3, 13, 22, dtype=torch.float64)
-    torch.testing.assert_close(kernel(inputs), plain(inputs), rtol=0, atol=1e-12)
+def test_an_inner_attention_takes_no_mask_no_bias_and_no_dropout():
+    kernel, inputs = MultiHeadAttention(22, 2, inner_attention=LinearAttention()), torch.randn(3, 13, 22)
     with pytest.raises(ValueError, match="takes no mask and no bias, but got one"):
         kernel(inputs, mask=torch.ones(13, 13, dtype=torch.bool))
     with pytest.raises(ValueError, match="inner_attention takes no dropout"):
@@ -192,14 +168,9 @@ def test_dropout_acts_in_training_only():
     assert torch.equal(attention(inputs), attention(inputs))
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "reason"),
-    [
-        ("num_heads", 4, "num_heads must divide embed_dim, but num_heads=4 and embed_dim=33"),
-        *(("dropout", value, rf"dropout must be at least 0 and below 1, but is {value}") for value in (1.0, -0.1)),
-        *((name, -1, f"{name} must be a whole number, at least 1, but is -1") for name in ("num_heads", "key_dim")),
-    ],
+test_invalid_arguments_are_named_with_the_reason = refusals(
+    lambda **options: MultiHeadAttention(DIM, **({"num_heads": 3} | options)),
+    ({"num_heads": 4}, "num_heads must divide embed_dim, but num_heads=4 and embed_dim=33"),
+    *(({"dropout": value}, rf"dropout must be at least 0 and below 1, but is {value}") for value in (1.0, -0.1)),
+    *(({name: -1}, f"{name} must be a whole number, at least 1, but is -1") for name in ("num_heads", "key_dim")),
 )
-def test_invalid_arguments_are_named_with_the_reason(name, value, reason):
-    with pytest.raises(ValueError, match=reason):
-        MultiHeadAttention(DIM, **{"num_heads": 3, name: value})

@@ -11,6 +11,7 @@ import pytest
 import torch
 from torchvision import datasets
 
+from tests.refused import message_of
 from vit_vs_cnn.data.cifar import CifarOptions, CifarSource, extract_members
 from vit_vs_cnn.errors import InputError
 
@@ -87,13 +88,6 @@ def publish(monkeypatch, root, name):
     return archive
 
 
-def message_of(source):
-    with pytest.raises(InputError) as caught:
-        source.train()
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
-
-
 @pytest.mark.parametrize("name", CLASSES)
 @pytest.mark.parametrize("dump", [python_2_pickle, *(lambda x, p=p: pickle.dumps(x, p) for p in (2, 3))])
 def test_images_labels_and_names_equal_those_of_the_batch_files(tmp_path, name, dump):
@@ -114,8 +108,7 @@ def test_images_labels_and_names_equal_those_of_the_batch_files(tmp_path, name, 
 
 def test_files_with_other_checksums_are_refused_unless_verification_is_off(tmp_path):
     make(tmp_path, "cifar10")
-    source = CifarSource("cifar10", tmp_path)
-    message = message_of(source)
+    message = message_of(CifarSource("cifar10", tmp_path).train)
     assert "--data.cifar.verify_checksum false" in message and "batches.meta" in message
     source = CifarSource("cifar10", tmp_path, UNVERIFIED)
     source.train()
@@ -141,12 +134,12 @@ def test_a_damaged_or_inconsistent_file_gives_a_one_line_error(tmp_path, file, d
     contents, path = make(tmp_path, "cifar10"), tmp_path / "cifar-10-batches-py" / file
     path.write_bytes(damage(contents.get(file)))
     expected = (message,) if message else ("expected 'data' of shape", "refused to load it")
-    found = message_of(CifarSource("cifar10", tmp_path, UNVERIFIED))
+    found = message_of(CifarSource("cifar10", tmp_path, UNVERIFIED).train)
     assert any(f"{path}: {text}" in found for text in expected), found
 
 
 def test_the_message_for_missing_data_names_both_remedies(tmp_path):
-    message = message_of(CifarSource("cifar100", tmp_path / "none", UNVERIFIED))
+    message = message_of(CifarSource("cifar100", tmp_path / "none", UNVERIFIED).train)
     assert "--data.cifar.download true" in message and datasets.CIFAR100.url in message
     assert not (tmp_path / "none").exists()
 
@@ -160,26 +153,23 @@ def test_an_archive_in_the_root_is_unpacked_and_a_changed_one_refused(tmp_path, 
     assert visible == ["cifar-10-batches-py", archive.name]
     archive.write_bytes(archive.read_bytes() + b"x")
     changed = archive.rename(tmp_path / archive.name)
-    message = message_of(CifarSource("cifar10", tmp_path))
+    message = message_of(CifarSource("cifar10", tmp_path).train)
     assert "--data.cifar.verify_checksum false" in message and str(changed) in message
     assert not (tmp_path / "cifar-10-batches-py").exists()
 
 
 @pytest.mark.parametrize("as_folder", [True, False])
-def test_data_is_fetched_from_a_mirror_and_recorded_as_official(tmp_path, monkeypatch, as_folder):
+def test_data_is_fetched_from_a_mirror_and_recorded_as_official_and_other_data_refused(
+    tmp_path, monkeypatch, as_folder
+):
     make(tmp_path / "made", "cifar100")
     archive = publish(monkeypatch, tmp_path / "made", "cifar100")
     mirror = (archive.parent if as_folder else archive).as_uri()
     source = CifarSource("cifar100", tmp_path / "new" / "data", CifarOptions(mirror=mirror))
     assert len(source.train()) == COUNT
     assert source.provenance() == {"source": "cifar100", "checksums": "official"}
-
-
-def test_a_mirror_with_other_data_is_refused_and_leaves_nothing(tmp_path, monkeypatch):
-    make(tmp_path / "made", "cifar100")
-    archive = publish(monkeypatch, tmp_path / "made", "cifar100")
     monkeypatch.setattr(datasets.CIFAR100, "tgz_md5", "0" * 32)
-    message = message_of(CifarSource("cifar100", tmp_path / "data", CifarOptions(mirror=archive.parent.as_uri())))
+    message = message_of(CifarSource("cifar100", tmp_path / "data", CifarOptions(mirror=archive.parent.as_uri())).train)
     assert "MD5" in message and "--data.cifar.mirror" in message and str(tmp_path / "data") in message
     assert [path for path in (tmp_path / "data").iterdir() if not path.name.endswith(".lock")] == []
 
@@ -187,7 +177,7 @@ def test_a_mirror_with_other_data_is_refused_and_leaves_nothing(tmp_path, monkey
 def test_a_file_that_is_not_an_archive_gives_a_one_line_error_and_no_folder(tmp_path):
     for content in (b"hello", b"", b"\x1f\x8b\x08\x00garbage"):
         (tmp_path / "cifar-10-python.tar.gz").write_bytes(content)
-        assert "cannot be unpacked" in message_of(CifarSource("cifar10", tmp_path, UNVERIFIED))
+        assert "cannot be unpacked" in message_of(CifarSource("cifar10", tmp_path, UNVERIFIED).train)
     assert not (tmp_path / "cifar-10-batches-py").exists()
 
 
@@ -212,7 +202,7 @@ def test_an_oversized_batch_file_is_not_read(tmp_path):
         file.truncate(1 << 40)
     tracemalloc.start()
     try:
-        assert "has more than 200,000,000 bytes" in message_of(CifarSource("cifar10", tmp_path, UNVERIFIED))
+        assert "has more than 200,000,000 bytes" in message_of(CifarSource("cifar10", tmp_path, UNVERIFIED).train)
         assert tracemalloc.get_traced_memory()[1] < 450e6
     finally:
         tracemalloc.stop()

@@ -10,9 +10,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import numpy as np
 import pytest
 
+from tests.refused import message_of
 from vit_vs_cnn.data.cifar import CifarSource, compute_md5, download
 from vit_vs_cnn.data.options import CifarOptions
-from vit_vs_cnn.errors import InputError
 
 CONTENT = np.random.default_rng(0).bytes(700_001)
 MD5 = hashlib.md5(CONTENT).hexdigest()
@@ -55,13 +55,6 @@ def server(monkeypatch):
         thread.join()
 
 
-def message_of(*arguments):
-    with pytest.raises(InputError) as caught:
-        download(*arguments)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
-
-
 def files(folder):
     return sorted(path.name for path in folder.iterdir())
 
@@ -80,11 +73,11 @@ def test_a_downloaded_file_is_complete_whatever_longer_partial_file_there_was(se
 
 
 def test_a_wrong_checksum_leaves_no_file_and_the_next_call_succeeds(server, tmp_path):
-    message = message_of(server.url, tmp_path / "archive", "0" * 32)
+    message = message_of(download, server.url, tmp_path / "archive", "0" * 32)
     assert MD5 in message and "0" * 32 in message and server.url in message
     assert files(tmp_path) == []
     (tmp_path / "archive.part").write_bytes(b"x" * 500)
-    assert "MD5" in message_of(server.url, tmp_path / "archive", MD5)
+    assert "MD5" in message_of(download, server.url, tmp_path / "archive", MD5)
     assert files(tmp_path) == []
     assert_downloaded(server, tmp_path)
 
@@ -92,7 +85,7 @@ def test_a_wrong_checksum_leaves_no_file_and_the_next_call_succeeds(server, tmp_
 def test_a_later_call_resumes_the_download(server, tmp_path):
     server.stops_after = [300_000, 200_000]
     for size in ("300,000", "500,000"):
-        message = message_of(server.url, tmp_path / "archive", MD5)
+        message = message_of(download, server.url, tmp_path / "archive", MD5)
         assert f"{size} of 700,001" in message and "run again" in message
         assert files(tmp_path) == ["archive.part"]
     assert_downloaded(server, tmp_path)
@@ -108,30 +101,29 @@ def test_a_broken_connection_is_reported_as_a_failed_download(server, tmp_path, 
         raise error
 
     monkeypatch.setattr(shutil, "copyfileobj", fail)
-    message = message_of(server.url, tmp_path / "archive", MD5)
+    message = message_of(download, server.url, tmp_path / "archive", MD5)
     assert "failed after 300,000 of 700,001" in message and str(error.args[-1]) in message and "run again" in message
 
 
 def test_without_range_requests_the_download_restarts(server, tmp_path):
     server.stops_after, server.has_ranges = [300_000], False
-    message_of(server.url, tmp_path / "archive", MD5)
+    message_of(download, server.url, tmp_path / "archive", MD5)
     assert_downloaded(server, tmp_path)
 
 
 def test_an_http_error_an_invalid_url_and_an_unwritable_folder_give_one_line_errors(server, tmp_path):
     server.status, archive = 404, tmp_path / "archive"
-    assert f"{server.url}: the download failed after 0 bytes (HTTP Error 404" in message_of(server.url, archive, MD5)
+    failure = f"{server.url}: the download failed after 0 bytes (HTTP Error 404"
+    assert failure in message_of(download, server.url, archive, MD5)
     for url in ("/data/archive.tar.gz", "example.org/x", "http://"):
-        assert url in message_of(url, archive)
+        assert url in message_of(download, url, archive)
     assert files(tmp_path) == []
     (tmp_path / "file").touch()
     server.status = 200
-    assert "cannot be written" in message_of(server.url, tmp_path / "file" / "archive", MD5)
+    assert "cannot be written" in message_of(download, server.url, tmp_path / "file" / "archive", MD5)
 
 
 def test_a_data_set_that_cannot_be_fetched_is_refused_with_the_place_of_the_file(tmp_path):
-    source = CifarSource("cifar10", tmp_path, CifarOptions(mirror="http://127.0.0.1:9/"))
-    with pytest.raises(InputError, match="CIFAR-10 is not in this folder") as caught:
-        source.train()
-    assert str(caught.value).startswith(f"{tmp_path}: ")
-    assert str(caught.value).endswith(f"or save the file as {tmp_path / 'cifar-10-python.tar.gz'}")
+    message = message_of(CifarSource("cifar10", tmp_path, CifarOptions(mirror="http://127.0.0.1:9/")).train)
+    assert message.startswith(f"{tmp_path}: CIFAR-10 is not in this folder")
+    assert message.endswith(f"or save the file as {tmp_path / 'cifar-10-python.tar.gz'}")

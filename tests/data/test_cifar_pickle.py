@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.data.test_cifar import text
+from tests.refused import message_of
 from vit_vs_cnn.data.cifar import load_plain_pickle
 from vit_vs_cnn.errors import InputError
 
@@ -27,21 +28,15 @@ class Touch:
 
 
 def refused(content):
-    with pytest.raises(InputError) as caught:
-        load_plain_pickle(content, "some/file")
-    message = str(caught.value)
-    assert message.startswith("some/file: ") and "\n" not in message
+    message = message_of(load_plain_pickle, content, "some/file")
+    assert message.startswith("some/file: ")
     return message
 
 
 @pytest.mark.parametrize("protocol", range(6))
-def test_plain_data_is_read_unchanged(protocol):
+def test_plain_data_and_byte_arrays_are_read_unchanged(protocol):
     assert load_plain_pickle(pickle.dumps(PLAIN, protocol), "x") == PLAIN
-
-
-@pytest.mark.parametrize("protocol", range(2, 5))
-def test_byte_arrays_are_read_unchanged(protocol):
-    for stored in (ARRAY, np.asfortranarray(ARRAY)):
+    for stored in (ARRAY, np.asfortranarray(ARRAY)) if protocol in (2, 3, 4) else ():
         read = load_plain_pickle(pickle.dumps({"data": stored, "bytes": b"\x00\xff"}, protocol), "x")
         np.testing.assert_array_equal(read["data"], ARRAY)
         assert read["bytes"] == b"\x00\xff"
@@ -107,14 +102,9 @@ def test_stand_ins_for_numpy_cannot_be_modified_by_a_pickle(name):
     np.testing.assert_array_equal(data, ARRAY)
 
 
-@pytest.mark.parametrize(
-    "content", [b"", b"hello", b"\x80\x02", b"\x80\x09.", pickle.dumps(PLAIN)[:-5], zlib.compress(b"data")]
-)
-def test_damaged_bytes_give_a_one_line_error(content):
-    assert "truncated or damaged" in refused(content)
-
-
-def test_every_truncation_of_a_batch_and_an_array_of_the_wrong_size_give_a_one_line_error():
+def test_damaged_bytes_every_truncation_and_an_array_of_the_wrong_size_give_a_one_line_error():
+    for content in (b"hello", b"\x80\x09.", pickle.dumps(PLAIN)[:-5], zlib.compress(b"data")):
+        assert "truncated or damaged" in refused(content)
     content = pickle.dumps({"data": np.arange(7, dtype=np.uint8), "labels": [1, 2]}, 2)
     for length in range(len(content)):
         refused(content[:length])

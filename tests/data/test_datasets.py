@@ -45,33 +45,10 @@ class ClassLabel:
     names = NAMES
 
 
-class Columns:
-    """Like a dataset of Hugging Face: rows are dicts, features have types."""
-
-    features = MappingProxyType({"picture": type("Image", (), {})(), "kind": ClassLabel()})
-    column_names = ("picture", "kind")
-
-    def __len__(self):
-        return COUNT
-
-    def __getitem__(self, index):
-        return {"picture": Image.fromarray(PIXELS[index]), "kind": int(LABELS[index])}
-
-
-class Rows(Columns):
-    """Columns without types, which are found by name."""
-
-    features = MappingProxyType({"img": object(), "label": ClassLabel()})
-    column_names = ("img", "label")
-
-    def __getitem__(self, index):
-        return {"img": PIXELS[index], "label": LABELS[index]}
-
-
 def table_of(**types) -> Any:
     """A stand-in for a dataset of Hugging Face with columns of the types Image, ClassLabel or another.
 
-    ``picture`` and ``label`` contain the images and labels, the others something else.
+    ``img`` or ``picture`` and ``label`` or ``kind`` contain the images and labels, the others something else.
     """
 
     class Table:
@@ -82,7 +59,8 @@ def table_of(**types) -> Any:
             return COUNT
 
         def __getitem__(self, index):
-            values = {"img": Image.fromarray(PIXELS[index]), "label": int(LABELS[index])}
+            values = dict.fromkeys(("img", "picture"), Image.fromarray(PIXELS[index]))
+            values |= dict.fromkeys(("label", "kind"), int(LABELS[index]))
             others = {name: Image.new("L", (COLS, ROWS)) if kind is ImageType else 0 for name, kind in types.items()}
             return others | {name: value for name, value in values.items() if name in types}
 
@@ -113,8 +91,8 @@ FORMS = {
     "exact floats": lambda: Pictures(transform=to_tensor),
     "subset": lambda: Subset(Pictures(), range(COUNT)),
     "pairs": lambda: [(Image.fromarray(image), NAMES[label]) for image, label in zip(PIXELS, LABELS, strict=True)],
-    "hugging face": Columns,
-    "rows": Rows,
+    "hugging face": lambda: table_of(picture=ImageType, kind=ClassLabel),
+    "columns without types": lambda: table_of(img=object, label=ClassLabel),
     "several typed columns": lambda: table_of(mask=ImageType, img=ImageType, camera=Camera, label=ClassLabel),
     "subset of columns": lambda: Subset(table_of(img=ImageType, camera=Camera, label=ClassLabel), range(COUNT)),
 }  # fmt: skip
@@ -292,7 +270,7 @@ def test_random_labels_are_refused(options):
 class Around:
     """A wrapper of a dataset of Hugging Face, whose items have other names."""
 
-    dataset, classes = Columns(), NAMES
+    dataset, classes = FORMS["hugging face"](), NAMES
 
     def __len__(self):
         return COUNT
@@ -302,7 +280,7 @@ class Around:
 
 
 def test_columns_of_nested_datasets_are_found(tmp_path):
-    inner = Subset(Columns(), range(COUNT))
+    inner = Subset(FORMS["hugging face"](), range(COUNT))
     inner.classes = NAMES
     for value in (Around(), inner):
         images = open_dataset(value, ArraysOptions(cache=tmp_path, test_fraction=0.5)).train()

@@ -98,12 +98,17 @@ def test_hash_depends_on_the_set_and_not_its_order():
     assert subset_hash(torch.tensor([5, 3])) != expected
 
 
-@pytest.mark.parametrize("fraction", [0.1, 0.2, 0.5])
-def test_whole_groups_are_held_out_near_the_fraction_of_every_class(fraction):
-    generator = torch.Generator().manual_seed(7)
+def random_groups(seed):
+    """Labels and groups of 1009 images, and an order of the groups."""
+    generator = torch.Generator().manual_seed(seed)
     groups = torch.randint(0, 97, (1009,), generator=generator).unique(return_inverse=True)[1]
     labels = torch.randint(0, 5, (1009,), generator=generator)
-    order = torch.randperm(int(groups.max()) + 1, generator=generator).tolist()
+    return labels, groups, torch.randperm(int(groups.max()) + 1, generator=generator).tolist()
+
+
+@pytest.mark.parametrize("fraction", [0.1, 0.2, 0.5])
+def test_whole_groups_are_held_out_near_the_fraction_of_every_class(fraction):
+    labels, groups, order = random_groups(7)
     held = hold_out_groups(labels, groups, fraction, order)
     assert not {*groups[held].tolist()} & {*groups[~held].tolist()}
     shares = [float(held[labels == label].float().mean()) for label in range(5)]
@@ -132,10 +137,7 @@ def test_folds_contain_every_class_equally_often(folds):
 
 @pytest.mark.parametrize("folds", [2, 5, 11])
 def test_folds_split_no_group_and_are_nearly_stratified(folds):
-    generator = torch.Generator().manual_seed(folds)
-    groups = torch.randint(0, 97, (1009,), generator=generator).unique(return_inverse=True)[1]
-    labels = torch.randint(0, 5, (1009,), generator=generator)
-    order = torch.randperm(int(groups.max()) + 1, generator=generator).tolist()
+    labels, groups, order = random_groups(folds)
     found = grouped_folds(labels, groups, order, folds)
     assert all(found[groups == group].unique().numel() == 1 for group in range(len(order)))
     shares = torch.stack([class_counts(labels, found == fold, 5) for fold in range(folds)]) / labels.bincount()

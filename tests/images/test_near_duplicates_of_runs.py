@@ -16,6 +16,8 @@ from vit_vs_cnn.images.experiment_data import ExperimentData
 from vit_vs_cnn.images.near_duplicates import FILE_NAME, find_near_duplicates, read_near_duplicates
 
 SIDE, LEAKED = 48, 3
+#: Training image of which each leaked test image is a copy.
+ORIGINALS = {f"test/{name}/leak{i}.jpg": f"train/{name}/{10 + i}.png" for name in ("china", "flower") for i in range(3)}
 
 
 def _write_images(root: Path) -> None:
@@ -53,36 +55,20 @@ def _results(pool: ExperimentData, sizes=(8, 32)):
     ]
 
 
-def test_only_leaked_images_of_the_subset_are_found(experiment):
+def test_only_leaked_images_of_the_subset_are_found_and_named_with_their_labels(experiment):
     pool = ExperimentData(experiment.data)
     results = _results(pool)
     found = find_near_duplicates(experiment.folder, results)
-    leaked = {i for i, name in enumerate(pool.test(0).sample_ids) if "leak" in name}
-    whole = {i for i, is_clean in enumerate(found.clean(results[-1])) if not is_clean}
-    assert whole == leaked
+    names = pool.test(0).sample_ids
     for result in results:
         run_images = pool.draw(result.train_size, result.seed)
         used = {*run_images.training.sample_ids, *run_images.validation.sample_ids}
-        here = {
-            i
-            for i in leaked
-            if f"train/{pool.test(0).sample_ids[i].split('/')[1]}/{_number_of(pool.test(0).sample_ids[i])}.png" in used
-        }
-        assert {i for i, is_clean in enumerate(found.clean(result)) if not is_clean} == here
-
-
-def test_near_duplicate_pairs_are_named_with_their_labels(experiment):
-    pool = ExperimentData(experiment.data)
-    pairs = find_near_duplicates(experiment.folder, _results(pool)).pairs
-    places = [(name, i) for name in ("china", "flower") for i in range(3)]
-    originals = {f"test/{name}/leak{i}.jpg": f"train/{name}/{10 + i}.png" for name, i in places}
-    assert {test: train for test, train, *_ in pairs} == originals
-    assert all(first == second == test.split("/")[1] for test, _, _, first, second in pairs)
-    assert all(0.95 <= similarity <= 1 for _, _, similarity, *_ in pairs)
-
-
-def _number_of(sample_id: str) -> int:
-    return 10 + int(sample_id.split("leak")[1][0])
+        leaked = [name for name in names if ORIGINALS.get(name) in used]
+        assert [name for name, is_clean in zip(names, found.clean(result), strict=True) if not is_clean] == leaked
+    assert len(leaked) == len(ORIGINALS)
+    assert {test: train for test, train, *_ in found.pairs} == ORIGINALS
+    assert all(first == second == test.split("/")[1] for test, _, _, first, second in found.pairs)
+    assert all(0.95 <= similarity <= 1 for _, _, similarity, *_ in found.pairs)
 
 
 def test_the_result_is_stored_and_used_without_the_images(experiment, tmp_path):

@@ -51,15 +51,11 @@ def _values(output: Path, **data) -> dict:
     return {**values, "models": {name: values["models"][name] for name in ("vit", "resnet")}}
 
 
-def _grouped(seeds, **data):
+def test_groups_are_in_one_split_at_every_size_and_subsets_are_nested():
     pixels, labels = images_and_labels()
     groups = np.random.default_rng(5).integers(0, 61, COUNT)
     settings = set_images(tiny_experiment(Path("runs")).data, {"images": pixels, "labels": labels, "groups": groups})
-    return ExperimentData(replace(settings, validation_fraction=0.2))
-
-
-def test_groups_are_in_one_split_at_every_size_and_subsets_are_nested():
-    pool = _grouped([0])
+    pool = ExperimentData(replace(settings, validation_fraction=0.2))
     held_apart = []
     for seed in (0, 1):
         before: tuple[set[str], set[str]] = set(), set()

@@ -47,7 +47,6 @@ def test_an_unknown_option_is_refused_with_the_allowed_ones_and_pretrained_with_
     [
         ("attention/resnet9", {}, r'model "attention/resnet9" .*there is no model "resnet9"; did you mean'),
         ("attention/vit_nano", {}, r"VisionTransformer has no torch\.nn\.Conv2d"),
-        ("attention/resnet8", {"form": "gaussian"}, 'form must be one of window, quadratic, but is "gaussian"'),
         ("attention/resnet8", {"heads": 4}, r'also form, sharpness, .*\): model "resnet8" has no option "heads"'),
         ("attention/resnet8", {"released": True, "sharpness": -1.0}, r"sharpness must be above 0, but is -1\.0"),
     ],

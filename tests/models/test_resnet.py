@@ -4,21 +4,16 @@ import torch.nn.functional as F
 from timm.models.resnet import BasicBlock as TimmBasicBlock
 from timm.models.resnet import ResNet as TimmResNet
 
+from tests.equal import perturbed
+from tests.refused import refusals
 from vit_vs_cnn.models import ResNet
 from vit_vs_cnn.models.resnet import BasicBlock, PaddingShortcut
 
 BATCH, CLASSES = 2, 7
 
 
-def randomize(model):
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(torch.randn_like(parameter) / 10)
-    return model
-
-
 def test_resnet18_equals_timms_with_a_small_stem_and_the_same_weights():
-    ours = randomize(ResNet(18, width=64, num_classes=CLASSES).double())
+    ours = perturbed(ResNet(18, width=64, num_classes=CLASSES).double())
     theirs = TimmResNet(TimmBasicBlock, (2, 2, 2, 2), num_classes=CLASSES).double()
     theirs.conv1 = torch.nn.Conv2d(3, 64, 3, padding=1, bias=False, dtype=torch.float64)
     theirs.maxpool = torch.nn.Identity()
@@ -43,7 +38,7 @@ def test_padding_shortcut_subsamples_pixels_and_pads_channels():
 @pytest.mark.parametrize(("in_channels", "stride"), [(8, 1), (4, 2)])
 @pytest.mark.parametrize("projection", [True, False])
 def test_block_is_the_papers_equation(in_channels, stride, projection):
-    block = randomize(BasicBlock(in_channels, 8, stride, projection).double())
+    block = perturbed(BasicBlock(in_channels, 8, stride, projection).double())
     images = torch.randn(BATCH, in_channels, 6, 10, dtype=torch.float64)
 
     def normalize(x, norm):
@@ -63,13 +58,8 @@ def test_stages_halve_the_grid_and_double_the_channels(depth, channels, grid):
     assert model(images).shape == (BATCH, CLASSES)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"depth": 19}, "depth must be 18 or 6n \\+ 2"),
-        ({"num_classes": 0}, "num_classes must be a whole number, at"),
-    ],
+test_invalid_arguments_are_named_with_the_reason = refusals(
+    ResNet,
+    ({"depth": 19}, "depth must be 18 or 6n \\+ 2"),
+    ({"num_classes": 0}, "num_classes must be a whole number, at"),
 )
-def test_invalid_arguments_are_named_with_the_reason(options, message):
-    with pytest.raises(ValueError, match=message):
-        ResNet(**options)

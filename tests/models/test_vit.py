@@ -4,6 +4,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from tests.equal import perturbed
+from tests.refused import refusals
 from vit_vs_cnn.attention.windows.blocks import BlockWindow
 from vit_vs_cnn.models import VisionTransformer
 from vit_vs_cnn.models.attention_options import WINDOW_KINDS
@@ -74,18 +76,10 @@ def test_prefix_tokens_do_not_change_which_patches_attend_to_which(kind):
         assert torch.equal(layer[:, :, 3:, 3:] > 0, patches > 0) and not patches.all()
 
 
-def _grown(model):
-    """Change all parameters, as those that start at zero or one could hide errors."""
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(torch.randn_like(parameter) / 5)
-    return model.eval()
-
-
 @pytest.mark.parametrize("pool", ["mean", "sequence"])
 @pytest.mark.parametrize("norm_before_pool", [False, True])
 def test_registers_are_not_pooled_and_have_no_position(pool, norm_before_pool):
-    model = _grown(build(pool=pool, class_token=True, registers=2, norm_before_pool=norm_before_pool))
+    model = perturbed(build(pool=pool, class_token=True, registers=2, norm_before_pool=norm_before_pool).eval(), 0.2)
     tokens = torch.randn(BATCH, 3 + TOKENS, DIM, dtype=torch.float64)
     other = tokens.clone()
     other[:, :3] += 1.0
@@ -100,7 +94,7 @@ def test_registers_are_not_pooled_and_have_no_position(pool, norm_before_pool):
 
 @pytest.mark.parametrize("norm_before_pool", [False, True])
 def test_sequence_pool_follows_its_equation(norm_before_pool):
-    model = _grown(build(pool="sequence", norm_before_pool=norm_before_pool))
+    model = perturbed(build(pool="sequence", norm_before_pool=norm_before_pool).eval(), 0.2)
     tokens = torch.randn(BATCH, TOKENS, DIM, dtype=torch.float64)
     normed = model.norm(tokens) if norm_before_pool else tokens
     weights = (normed @ model.pooling.score.weight[0] + model.pooling.score.bias).softmax(-1)
@@ -152,32 +146,27 @@ def test_an_attention_initialization_changes_attention_weights_only(options):
     }
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"initialization": "cnn"}, 'initialization must be one of default, mimetic, impulse, but is "cnn"'),
-        ({"initialization": "mimetic", "score": "gated"}, 'needs score="dot_product".*but score="gated"'),
-        ({"initialization": "mimetic", "qk_norm": True}, "needs qk_norm=False.*but qk_norm=True"),
-        ({"initialization": "impulse", "position": "rotary"}, 'needs position "learned" or "sincos".*="rotary"'),
-        ({"initialization": "impulse", "window_size": 3}, "needs window_size=None.*but window_size=3"),
-        ({"initialization": "impulse", "pool": "class"}, "needs no class token and no registers"),
-        ({"registers": -1}, "registers must not be negative, but is -1"),
-        ({"score": "gated", "window_size": (3, None)}, r"needs window_size=None.*but window_size=\(3, None\)"),
-        ({"score": "euclid"}, "score must be one of dot_product, additive, gaussian, linear, gated, locality"),
-        ({"score": "gated", "position": "quadratic"}, 'position="quadratic" does'),
-        ({"score": "gated", "attention_dropout": 0.1}, "needs attention_dropout=0, but attention_dropout=0.1"),
-        ({"pool": "max"}, 'pool must be one of mean, class, sequence, but is "max"'),
-        ({"position": "sine"}, 'position must be one of learned, sincos, .*, none, but is "sine"'),
-        ({"position": "rotary", "num_heads": 6}, "head_dim must be a positive multiple of 4"),
-        ({"window_size": (3, None, 3)}, "window_size must be one number or one for each of 2 layers, but has 3"),
-        ({"window_kind": "round"}, 'window_kind must be one of sliding, block, but is "round"'),
-        ({"window_kind": "block", "window_boundary": "zero"}, 'window_boundary="zero" needs window_kind="sliding"'),
-        ({"window_boundary": "edge"}, 'boundary must be one of mask, zero, but is "edge"'),
-        ({"window_size": 3, "attention_dropout": 0.1}, "dropout must be 0 with a window"),
-        ({"pool": "class", "class_token": False}, "class_token=False"),
-        ({"num_classes": 0}, "num_classes must be a whole number, at least 1, but is 0"),
-    ],
+test_invalid_arguments_are_named_with_the_reason = refusals(
+    build,
+    ({"initialization": "cnn"}, 'initialization must be one of default, mimetic, impulse, but is "cnn"'),
+    ({"initialization": "mimetic", "score": "gated"}, 'needs score="dot_product".*but score="gated"'),
+    ({"initialization": "mimetic", "qk_norm": True}, "needs qk_norm=False.*but qk_norm=True"),
+    ({"initialization": "impulse", "position": "rotary"}, 'needs position "learned" or "sincos".*="rotary"'),
+    ({"initialization": "impulse", "window_size": 3}, "needs window_size=None.*but window_size=3"),
+    ({"initialization": "impulse", "pool": "class"}, "needs no class token and no registers"),
+    ({"registers": -1}, "registers must not be negative, but is -1"),
+    ({"score": "gated", "window_size": (3, None)}, r"needs window_size=None.*but window_size=\(3, None\)"),
+    ({"score": "euclid"}, "score must be one of dot_product, additive, gaussian, linear, gated, locality"),
+    ({"score": "gated", "position": "quadratic"}, 'position="quadratic" does'),
+    ({"score": "gated", "attention_dropout": 0.1}, "needs attention_dropout=0, but attention_dropout=0.1"),
+    ({"pool": "max"}, 'pool must be one of mean, class, sequence, but is "max"'),
+    ({"position": "sine"}, 'position must be one of learned, sincos, .*, none, but is "sine"'),
+    ({"position": "rotary", "num_heads": 6}, "head_dim must be a positive multiple of 4"),
+    ({"window_size": (3, None, 3)}, "window_size must be one number or one for each of 2 layers, but has 3"),
+    ({"window_kind": "round"}, 'window_kind must be one of sliding, block, but is "round"'),
+    ({"window_kind": "block", "window_boundary": "zero"}, 'window_boundary="zero" needs window_kind="sliding"'),
+    ({"window_boundary": "edge"}, 'boundary must be one of mask, zero, but is "edge"'),
+    ({"window_size": 3, "attention_dropout": 0.1}, "dropout must be 0 with a window"),
+    ({"pool": "class", "class_token": False}, "class_token=False"),
+    ({"num_classes": 0}, "num_classes must be a whole number, at least 1, but is 0"),
 )
-def test_invalid_arguments_are_named_with_the_reason(options, message):
-    with pytest.raises(ValueError, match=message):
-        build(**options)

@@ -24,6 +24,10 @@ def correct(share: float, seeds: int = 3, *, seed: int = 0, images: int = 997) -
     return ease + np.random.default_rng(seed).normal(0, 0.1, (seeds, images)) < share
 
 
+#: Two models of clearly different accuracy.
+CLEAR = correct(0.7), correct(0.4, seed=1)
+
+
 def compared(gap: float, seeds: int = 3, **rules):
     first, second = correct(0.7, seeds), correct(0.7 - gap, seeds, seed=1)
     return compare_models(
@@ -52,12 +56,8 @@ def test_three_paired_seeds_and_a_clear_difference_are_enough_for_a_conclusion()
         ((correct(0.7, 1), correct(0.4, 1, seed=1)), {}, CaveatKind.TOO_FEW_SEEDS),
         ((correct(0.7, 3), correct(0.4, 5, seed=1)), {"paired": False}, CaveatKind.UNPAIRED),
         ((np.ones((3, 5)), np.zeros((3, 5))), {}, CaveatKind.TOO_FEW_TEST_IMAGES),
-        (
-            (correct(0.7), correct(0.4, seed=1)),
-            {"rules": ComparisonRules(caveat=TUNING)},
-            CaveatKind.UNEQUAL_RECIPE_CARE,
-        ),
-        ((correct(0.7), correct(0.4, seed=1)), {"failed_runs": (0, 1)}, CaveatKind.UNSTABLE_TRAINING),
+        (CLEAR, {"rules": ComparisonRules(caveat=TUNING)}, CaveatKind.UNEQUAL_RECIPE_CARE),
+        (CLEAR, {"failed_runs": (0, 1)}, CaveatKind.UNSTABLE_TRAINING),
     ],
 )
 def test_blocking_caveat_forbids_a_conclusion_whatever_the_difference(sides, options, kind):
