@@ -105,17 +105,6 @@ def test_relative_position_equals_torchs_float_mask():
     compare(ours, theirs, [tokens(QUERIES, DIM)], torch_mask=bias.repeat(BATCH, 1, 1))
 
 
-def test_fully_masked_queries_get_the_output_bias_alone():
-    attention, _ = ours_and_torchs()
-    inputs = tokens(QUERIES, DIM)
-    mask = random_mask(QUERIES, QUERIES)
-    mask[1] = False
-    for output in (attention(inputs, mask=mask), attention(inputs, mask=mask, return_weights=True)[0]):
-        torch.testing.assert_close(output[:, 1], attention.output_projection.bias.expand(BATCH, -1))
-        gradients = torch.autograd.grad(output.sum(), [inputs, *attention.parameters()])
-        assert all(gradient.isfinite().all() for gradient in gradients)
-
-
 def test_qk_norm_is_a_layer_norm_over_head_dim_on_queries_and_keys():
     attention = MultiHeadAttention(DIM, HEADS, qk_norm=True).double()
     with torch.no_grad():
