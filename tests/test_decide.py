@@ -12,6 +12,8 @@ from vit_vs_cnn.data.synthetic.source import render_objects
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.networks import pretrained
 
+pytestmark = pytest.mark.slow
+
 CONFIG = Path(__file__).parents[1] / "configs" / "decide.yaml"
 
 
@@ -79,7 +81,6 @@ def test_a_folder_gets_a_report_and_a_repeated_command_keeps_its_plan(tmp_path, 
     assert "with other settings (other images" in capsys.readouterr().err.replace("\n", " ")
 
 
-@pytest.mark.slow
 def test_one_command_gives_an_answer_for_300_images(tmp_path, capsys):
     _write_images(tmp_path / "photos", classes=(0, 3, 4, 7), of_each=75, side=200)
     assert len([path for path in (tmp_path / "photos").rglob("*") if path.is_file()]) == 300

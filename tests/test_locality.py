@@ -15,6 +15,8 @@ from vit_vs_cnn.inspection.locality.study import select_images
 from vit_vs_cnn.networks.trained_network import TrainedNetwork
 from vit_vs_cnn.runs.result import StartKind, read_result
 
+pytestmark = pytest.mark.slow
+
 MEASURED = ["--count", "60", "--held-out", "24"]
 
 
@@ -95,7 +97,6 @@ def test_locality_of_a_run_gives_a_table_figures_and_a_page(experiment, tmp_path
     assert len(json.loads((tmp_path / "locality.json").read_text())["layers"]) == 2
 
 
-@pytest.mark.slow
 def test_locality_of_an_experiment_compares_before_and_after_training(experiment, capsys):
     assert main(["locality", str(experiment), *MEASURED]) == 0
     folder = experiment / "report" / "locality"

@@ -15,6 +15,8 @@ from vit_vs_cnn.networks.evaluation import Predictions
 from vit_vs_cnn.runs.record import MAJORITY
 from vit_vs_cnn.runs.result import read_result
 
+pytestmark = pytest.mark.slow
+
 SEEDS = (3, 4, 5)
 #: Approximate accuracy of each model.
 SHARES = {"vit": 0.35, "resnet": 0.8, "small": 0.37}

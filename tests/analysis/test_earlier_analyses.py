@@ -16,6 +16,8 @@ from vit_vs_cnn.api import report
 from vit_vs_cnn.experiments.analysis_plan import FILE_NAME, AnalysisPlan
 from vit_vs_cnn.runs.test_set_log import TestSetLog
 
+pytestmark = pytest.mark.slow
+
 LABELS = np.arange(211) % 5
 PREDICTIONS = {"labels": LABELS, "probability": LABELS / 7, "sample_ids": LABELS, "num_classes": 5}
 

@@ -5,6 +5,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 TRAIN_COMPILED = """
 import sys, torch, vit_vs_cnn as vc
 settings = eval(sys.argv[1])
@@ -25,7 +27,6 @@ def run(*command):
     assert done.returncode == 0, done.stderr[-2000:]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [

@@ -14,6 +14,8 @@ from vit_vs_cnn.images.experiment_data import ExperimentData
 from vit_vs_cnn.networks.preparation import grid
 from vit_vs_cnn.runs.experiment_folder import read_finished_results
 
+pytestmark = pytest.mark.slow
+
 
 def _values(output, **protocol):
     values = tiny_config(output)

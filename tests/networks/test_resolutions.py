@@ -22,6 +22,8 @@ from vit_vs_cnn.networks.pretrained import MAX_INPUT_SIZE, PretrainedWeights
 from vit_vs_cnn.reporting.experiment_tables import models_table
 from vit_vs_cnn.workers.fit import scaled_augmentation
 
+pytestmark = pytest.mark.slow
+
 OF_EACH = 14
 
 

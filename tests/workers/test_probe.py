@@ -17,6 +17,8 @@ from vit_vs_cnn.networks.evaluation import Predictions, predict
 from vit_vs_cnn.networks.trained_network import TrainedNetwork
 from vit_vs_cnn.runs.result import StartKind
 
+pytestmark = pytest.mark.slow
+
 
 def _values(trained_elsewhere, output, **changes):
     values = tiny_config(output)

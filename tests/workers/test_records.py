@@ -28,6 +28,8 @@ from vit_vs_cnn.training.checkpoints import read_checkpoint
 from vit_vs_cnn.training.metrics_csv import MetricsCsv, read_rows
 from vit_vs_cnn.workers import fit, run
 
+pytestmark = pytest.mark.slow
+
 SHORT = {"budget": {"steps": 2}, "batch_size": 14}
 STOPPING = {
     "class_path": "EarlyStopping",

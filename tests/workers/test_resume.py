@@ -62,6 +62,7 @@ def _assert_same(one: Any, other: Any, where: str) -> None:
         assert one == other, where
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("precision", "optimizer"), [pytest.param("32-true", "adamw", marks=pytest.mark.slow), ("bf16-mixed", "muon")]
 )
@@ -100,6 +101,7 @@ def test_a_validation_interrupted_by_a_kill_is_logged(tmp_path, precision, steps
     _assert_ends_alike(tmp_path, "vit")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("hook", "patience", "ends"), [("on_train_batch_start", 3, 20), ("on_validation_end", 2, 15)])
 def test_callback_state_from_validation_survives_an_interruption(tmp_path, hook, patience, ends):
     """The checkpoint of step 15 is older than the validation of step 15."""
@@ -184,6 +186,7 @@ def test_stored_predictions_of_other_weights_are_not_used(tmp_path):
     assert result.scores.test_evaluations == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [4, 8])
 def test_a_killed_pretraining_with_a_run_that_it_teaches_resumes_bit_for_bit(tmp_path, step):
     """Step 8 is in the run that starts from the pretraining of 7 steps."""

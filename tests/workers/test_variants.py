@@ -16,6 +16,8 @@ from vit_vs_cnn.networks.trained_network import TrainedNetwork
 from vit_vs_cnn.runs.experiment_folder import read_finished_results
 from vit_vs_cnn.workers import run
 
+pytestmark = pytest.mark.slow
+
 VARIANTS = [
     {"finetune": "head"},
     {"finetune": {"last": 1}, "optimizer": {"lr": 1e-6}},

@@ -8,6 +8,8 @@ from torch import nn
 from vit_vs_cnn.attention import ConvolutionalAttention, conv2d_to_attention
 from vit_vs_cnn.attention.convolution.head_fit import fit_heads, position_scores, rank_bound, refine_heads
 
+pytestmark = pytest.mark.slow
+
 
 def grid(size: int) -> torch.Tensor:
     steps = torch.arange(size) - (size - 1) // 2
