@@ -3,8 +3,8 @@
     python -m docs.drawings            # write docs/static/drawings
     python -m docs.drawings --check    # fail if a file differs from what this module draws
 
-Colors are CSS variables with a value for a light and a dark page: as the system prefers, or on the site, whose pages
-contain the SVG itself, as the reader chose. Files with fixed colors, ``NAME-light.svg`` and ``NAME-dark.svg``, are for
+Colors follow the light or dark setting of the system. On the site, the SVG is part of the page, and its colors follow
+the theme that the reader chose there. Files with fixed colors, ``NAME-light.svg`` and ``NAME-dark.svg``, are for
 ``<picture>`` elements.
 """
 
@@ -167,7 +167,7 @@ class Drawing:
                 self.rect(x + col * side, y + row * side, side, side, fill=fill)
 
     def svg(self, title: str, colors: dict[str, str] | None = None) -> str:
-        """The text of the file with an alternative text; with ``colors``, fixed ones."""
+        """The text of the SVG file. ``title`` describes it; ``colors`` replace the CSS variables."""
         light, dark = (
             ";".join(f"--{name}:{value}" for name, value in part.items()) for part in (colors or LIGHT, DARK)
         )
@@ -410,8 +410,8 @@ def encoder_decoder() -> Drawing:
 
 
 def paths() -> Drawing:
-    """Paths between the first and the last of seven tokens. Convolution of width 3: three layers. Recurrent
-    network: six steps. Self-attention: one layer.
+    """Layers or steps until one position depends on both the first and the last of seven tokens. Convolution of
+    width 3: three layers. Recurrent network: six steps. Self-attention: one layer.
     """
     drawing = Drawing(780, 250)
     for x, title, color in (
@@ -444,7 +444,11 @@ def paths() -> Drawing:
             for px, py in level:
                 drawing.shapes.append(_circle(px, py, 9, color))
     drawing.text(
-        390, 242, "Bold: the shortest path that connects the first and the last of n = 7 tokens.", size=12, color="soft"
+        390,
+        242,
+        "Bold: until one position depends on both the first and the last of n = 7 tokens.",
+        size=12,
+        color="soft",
     )
     return drawing
 
@@ -563,7 +567,7 @@ def bottleneck() -> Drawing:
 
 
 def logo() -> Drawing:
-    """vit_vs_cnn."""
+    """Logo of vit_vs_cnn."""
     drawing = Drawing(128, 128)
     for row in range(3):
         for col in range(3):

@@ -1,8 +1,7 @@
-"""Uses of six networks by torch, torchvision, timm, Captum, Lightning and the Hub, each a claim about one network.
+"""Checks that torch, torchvision, timm, Captum, Lightning and the Hugging Face Hub work with six networks.
 
-    python -m tests.clients MODEL
-
-It runs in a process of its own, as the type checks of the tests cannot be traced.
+Each function takes one network and asserts the result of one tool. ``python -m tests.clients MODEL`` runs all of them
+with one network, in its own process: compilers cannot trace the type checks of the test process.
 """
 
 import copy
@@ -159,7 +158,7 @@ def state_in_a_file(network: nn.Module, make: Callable[[], nn.Module]) -> None:
     same_logits(network, other.eval())
 
 
-def assigned_from_meta(network: nn.Module, make: Callable[[], nn.Module]) -> None:
+def load_assign_from_meta(network: nn.Module, make: Callable[[], nn.Module]) -> None:
     with torch.device("meta"):
         other = make()
     other.load_state_dict(network.state_dict(), assign=True)
@@ -219,7 +218,7 @@ def per_sample_gradients(network: nn.Module) -> None:
     close([value.mean(0) for value in gradients.values()], [*whole])
 
 
-def directional_derivative(network: nn.Module) -> None:
+def forward_mode_derivative(network: nn.Module) -> None:
     images = pixels().double().requires_grad_()
     network = copy.deepcopy(network).double()
     direction = torch.randn_like(images)
@@ -235,7 +234,7 @@ def gradients_of_images(network: nn.Module) -> None:
     assert gradient.isfinite().all() and gradient.any()
 
 
-def recomputed(network: nn.Module) -> None:
+def activation_checkpointing(network: nn.Module) -> None:
     recomputing = partial(checkpoint, network, use_reentrant=False)
     ours, theirs = (torch.autograd.grad(loss(model), [*network.parameters()]) for model in (network, recomputing))
     close(theirs, ours)
@@ -258,7 +257,7 @@ def pruned(network: nn.Module) -> None:
     trains(network)
 
 
-def averaged(network: nn.Module) -> None:
+def stochastic_weight_averaging(network: nn.Module) -> None:
     average = AveragedModel(network, use_buffers=True)
     average.update_parameters(network)
     same_logits(network, average.eval())
@@ -302,7 +301,7 @@ def _train_in_two_processes(rank: int, network: nn.Module, store: str, gradients
     torch.distributed.destroy_process_group()
 
 
-def two_processes(network: nn.Module) -> None:
+def distributed_data_parallel(network: nn.Module) -> None:
     gradients = [torch.zeros_like(parameter).share_memory_() for parameter in network.parameters()]
     with tempfile.TemporaryDirectory() as folder:
         arguments = (copy.deepcopy(network), f"{folder}/store", gradients)
@@ -310,7 +309,7 @@ def two_processes(network: nn.Module) -> None:
     close(gradients, [*torch.autograd.grad(loss(network, 4), [*network.parameters()])])
 
 
-def counted_operations(network: nn.Module) -> None:
+def flop_counter(network: nn.Module) -> None:
     with FlopCounterMode(display=False) as one, torch.no_grad():
         network(pixels(1))
     with FlopCounterMode(display=False) as four, torch.no_grad():
@@ -329,7 +328,7 @@ def frozen(network: nn.Module) -> None:
     assert all(parameter.requires_grad for parameter in network.parameters())
 
 
-def moving_average_of_timm(network: nn.Module) -> None:
+def timm_ema(network: nn.Module) -> None:
     average = timm.utils.ModelEmaV3(network)
     average.update(network)
     same_logits(network, average)
@@ -390,15 +389,30 @@ def hub_mixin(network: nn.Module) -> None:
         same_logits(network, Shared.from_pretrained(folder).eval())
 
 
-GIVEN_MAKE = (state_in_a_file, assigned_from_meta, safetensors_file)
+NEEDS_FACTORY = (state_in_a_file, load_assign_from_meta, safetensors_file)
 CLIENTS: dict[str, Callable[..., None]] = {
     function.__name__: function
     for function in (
         *(compiled_forward, compiled_gradients, exported_to_a_file, traced, traced_by_fx),
-        *(deep_copy, pickled, *GIVEN_MAKE, shared_memory, double_precision, bfloat16_weights, autocast),
-        *(channels_last, quantized, per_sample_gradients, directional_derivative, gradients_of_images, recomputed),
-        *(weight_norm, pruned, averaged, trained_by_sgd, trained_by_lightning, two_processes, counted_operations),
-        *(frozen, moving_average_of_timm, mixup, optimizer_of_timm, hooks, blocks_in_sequence, hub_mixin),
+        *(deep_copy, pickled, *NEEDS_FACTORY, shared_memory, double_precision, bfloat16_weights, autocast),
+        *(
+            channels_last,
+            quantized,
+            per_sample_gradients,
+            forward_mode_derivative,
+            gradients_of_images,
+            activation_checkpointing,
+        ),
+        *(
+            weight_norm,
+            pruned,
+            stochastic_weight_averaging,
+            trained_by_sgd,
+            trained_by_lightning,
+            distributed_data_parallel,
+            flop_counter,
+        ),
+        *(frozen, timm_ema, mixup, optimizer_of_timm, hooks, blocks_in_sequence, hub_mixin),
     )
 } | {
     "exported": partial(exported, strict=False),
@@ -415,18 +429,18 @@ CLIENTS: dict[str, Callable[..., None]] = {
 
 
 #: Clients that cannot use a network: PyTorch's older ONNX exporter needs fixed sizes for ``unfold``.
-IMPOSSIBLE = {("attention", "onnx_by_torchscript")}
+NOT_SUPPORTED = {("attention", "onnx_by_torchscript")}
 
 
 def main(model: str) -> int:
-    """Print the error of each client that fails with a model, and the number of those that work."""
+    """Print each failed check of a model with its error, and the number of checks that pass."""
     warnings.simplefilter("ignore")
     register_with_timm()
-    clients = {name: client for name, client in CLIENTS.items() if (model, name) not in IMPOSSIBLE}
+    clients = {name: client for name, client in CLIENTS.items() if (model, name) not in NOT_SUPPORTED}
     failures = 0
     for name, client in clients.items():
         torch.manual_seed(0)
-        more = (MODELS[model],) if client in GIVEN_MAKE else ()
+        more = (MODELS[model],) if client in NEEDS_FACTORY else ()
         try:
             client(MODELS[model]().eval(), *more)
         except Exception:
