@@ -28,7 +28,7 @@ BEFORE = "from benchmarks.figure_words import describe_saved_figures; describe_s
 
 def sources() -> list[Path]:
     """List the scripts of all notebooks, in order."""
-    return sorted(HERE.glob("[0-9][0-9]_*.py"))
+    return sorted(HERE.glob("[0-9][0-9]*_*.py"))
 
 
 def build_notebook(source: Path) -> nbformat.NotebookNode:
