@@ -133,8 +133,8 @@ print(tuple(X.shape), "tokens x width")
 # | notebooks | question |
 # | --- | --- |
 # | [1](01_averaging.ipynb), [2](02_scores.ipynb) | how are weights computed? |
-# | [3](03_heads_and_positions.ipynb) | why several heads, and how does attention know the order of tokens? |
-# | [4](04_transformer.ipynb) | what else is in a Transformer, and how is it trained? |
+# | [3a](03a_heads.ipynb), [3b](03b_positions.ipynb) | why several heads, and how does attention know the order of tokens? |
+# | [4a](04a_block.ipynb), [4b](04b_encoder_decoder.ipynb), [4c](04c_long_sequences.ipynb) | what else is in a Transformer, how is it trained, and how does it read long sequences? |
 # | [5](05_vision_transformer.ipynb), [6](06_attention_is_convolution.ipynb) | how does it read images, and what has it in common with a convolution? |
 # | [7](07_how_much_data.ipynb), [8](08_where_does_it_look.ipynb), [9](09_your_images.ipynb) | which network is better, where does it look, and which suits your images? |
 #

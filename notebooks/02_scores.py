@@ -1,9 +1,8 @@
 # %% [markdown]
 # # 2. Scores and softmax
 #
-# **At the end you know** what queries, keys and values are, and how to compute attention with pencil and paper. You
-# know two ways to score a key (additive, scaled dot product) and why the scores are divided by $\sqrt d$. You know
-# what a mask does, and what happens to a query that may not attend to any key.
+# **What you will learn:** to compute attention with pencil and paper, two ways to score a key, why scores are divided by
+# $\sqrt d$, and what a mask does.
 #
 # **You need** [notebook 1](01_averaging.ipynb): attention is a weighted mean.
 #
@@ -13,9 +12,12 @@
 # %%
 import matplotlib.pyplot as plt
 import torch
+from matplotlib.colors import ListedColormap
+from matplotlib.patches import Patch
 
 from vit_vs_cnn.attention import (
     AdditiveScore,
+    MultiHeadAttention,
     ScoredAttention,
     attention_from_scores,
     causal_mask,
@@ -25,10 +27,13 @@ from vit_vs_cnn.attention import (
     valid_length_mask,
 )
 from vit_vs_cnn.reporting.figures.heatmaps import attention_heatmaps
-from vit_vs_cnn.reporting.style import COLOURS
+from vit_vs_cnn.reporting.style import COLOURS, SERIES_COLOURS
 
 # %% [markdown]
 # ## A soft dictionary
+#
+# A **token** is one element of a sequence, such as a word or a patch of an image, given as a vector. The tokens are the
+# rows of a matrix $X$. Attention lets each token read the others.
 #
 # A Python dictionary returns the value whose key equals the query, and fails if there is none. Attention compares the
 # query with *all* keys and gives each key a **score**. The softmax turns the scores into weights, and the output is
@@ -37,6 +42,8 @@ from vit_vs_cnn.reporting.style import COLOURS
 # In a Transformer, queries, keys and values are computed from the tokens by three learned matrices:
 #
 # $$Q = X W_Q, \quad K = X W_K, \quad V = X W_V, \qquad \operatorname{Attention}(Q, K, V) = \operatorname{softmax}\!\left(\frac{Q K^\top}{\sqrt d}\right) V$$
+#
+# ![Scaled dot-product attention: scores, scaling, mask, softmax, average of the values](../docs/static/drawings/dot_product.svg)
 #
 # The query of a token describes what it looks for, its key what it can be found by, and its value what it passes on.
 #
@@ -109,10 +116,16 @@ assert torch.allclose(products[3, 2], many_q[3, 2] @ many_k[3, 2].T, atol=1e-5)
 print(tuple(products.shape), "scores: for each sequence and head, queries by keys")
 
 # %%
-attention_heatmaps([[weights]], cell_size=2.2)
+figure = attention_heatmaps([[weights]], cell_size=2.6)
+for i in range(3):
+    for j in range(3):
+        colour = "black" if weights[i, j] > 0.4 else "white"
+        figure.axes[0].text(j, i, f"{weights[i, j]:.3f}", ha="center", va="center", color=colour)
+figure
 
 # %% [markdown]
-# Rows are queries, columns are keys, here and in every heat map of this course.
+# Rows are queries, columns are keys, here and in every heat map of this course. Each row sums to one: it has the weights
+# of one token's mean.
 #
 # ## Another score: additive
 #
@@ -147,8 +160,8 @@ print(tuple(ScoredAttention(score)(queries, keys, values).shape))
 #
 # ## Why $1/\sqrt d$
 #
-# Take queries and keys whose entries are independent, with mean 0 and variance 1. Then $q \cdot k$ is a sum of $d$ products, each with
-# mean 0 and variance 1: its variance is $d$, its standard deviation $\sqrt d$.
+# Take queries and keys whose entries are independent, with mean 0 and variance 1. Then $q \cdot k$ is a sum of $d$
+# products, each with mean 0 and variance 1: its variance is $d$, its standard deviation $\sqrt d$.
 
 # %%
 for d in (4, 64, 1024):
@@ -170,7 +183,9 @@ axes[0].set_ylabel("weight")
 plt.tight_layout()
 
 # %% [markdown]
-# Then the model hardly learns. The derivative of the softmax $p$ with respect to the scores is the matrix
+# Without the division, one key has nearly all of the weight. With it, all 16 keys take part.
+#
+# In the first case the model hardly learns. The derivative of the softmax $p$ with respect to the scores is the matrix
 #
 # $$J = \operatorname{diag}(p) - p\, p^\top$$
 #
@@ -251,9 +266,33 @@ causal = causal_mask(10)
 both = combine_masks(lengths, causal)
 print("for (batch, heads, queries, keys):", tuple(lengths.shape), tuple(each_query.shape), tuple(causal.shape))
 
-shown = [mask.expand(1, 1, 10, 10)[0, 0] for mask in (lengths, each_query, causal, both)]
-names = ["valid length 7", "a length per query", "causal", "causal and length 7"]
-attention_heatmaps([shown], column_labels=names, bar_label="may attend")
+shown = {"valid length 7": lengths, "a length per query": each_query, "causal": causal, "causal and length 7": both}
+colours = ("#dddddd", SERIES_COLOURS[0])
+figure, axes = plt.subplots(1, 4, figsize=(9, 2.9), sharey=True)
+for axis, (name, mask) in zip(axes, shown.items(), strict=True):
+    axis.imshow(mask.expand(1, 1, 10, 10)[0, 0].numpy(), cmap=ListedColormap(colours), vmin=0, vmax=1)
+    axis.set(xlabel="keys", xticks=(0, 3, 6, 9), yticks=(0, 3, 6, 9))
+    axis.set_title(name, fontsize=10)
+axes[0].set_ylabel("queries")
+labels = ("masked", "may attend")
+patches = [Patch(color=colour, label=label) for colour, label in zip(colours, labels, strict=True)]
+figure.legend(handles=patches, loc="lower center", ncols=2, fontsize=9)
+figure.subplots_adjust(bottom=0.28, left=0.07, right=0.99, top=0.9)
+
+# %% [markdown]
+# A valid length hides columns: the padding. The causal mask hides everything above the diagonal: the future. A position
+# is used only where both allow it.
+#
+# **Coming from torch.** `torch.nn.MultiheadAttention` has the *opposite* convention: there, True in `attn_mask`
+# **forbids** a position. (`torch.nn.functional.scaled_dot_product_attention` agrees with this course.) Negate the mask:
+
+# %%
+theirs = torch.nn.MultiheadAttention(8, num_heads=1, batch_first=True)
+ours = MultiHeadAttention.from_torch(theirs)
+tokens = torch.randn(2, 10, 8, generator=generator)
+output, _ = theirs(tokens, tokens, tokens, attn_mask=~causal)
+print("equal:", torch.allclose(ours(tokens, mask=causal), output, atol=1e-5))
+assert torch.allclose(ours(tokens, mask=causal), output, atol=1e-5)
 
 # %% [markdown]
 # ## A query with no key to attend to
@@ -357,5 +396,18 @@ additive, dot_product = 1000 * 1000 * 64, 1000 * 1000
 print(f"additive {additive:,}, dot product {dot_product:,}: {additive // dot_product} times as many")
 
 # %% [markdown]
-# **Next:** [heads and positions](03_heads_and_positions.ipynb): several attention heads in parallel, and how
-# attention learns the order of tokens.
+# **6. Open: a score without $d$.** Design a score that has the same spread for every width, so that no division by
+# $\sqrt d$ is needed. What does it cost, and what can it no longer express?
+#
+# **7. Open: an empty row.** Zero weights are one answer for a query with no key to attend to. Name another one. What
+# should the network that reads this output do in each case?
+#
+# ## In short
+#
+# - Attention is $\operatorname{softmax}(Q K^\top / \sqrt d)\, V$: scores, weights, weighted mean of values.
+# - Dividing by $\sqrt d$ keeps the variance of scores at one, and the gradient alive.
+# - The softmax has the Jacobian $\operatorname{diag}(p) - p\,p^\top$, which vanishes if one weight is one.
+# - A mask is True where a query may attend (in torch's module: where it may not).
+# - A query with no key gets zero weights, a zero output and zero gradients.
+#
+# **Next:** [heads](03a_heads.ipynb): several attention heads in parallel.
