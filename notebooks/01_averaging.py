@@ -1,12 +1,10 @@
 # %% [markdown]
 # # 1. From averaging to attention
 #
-# **At the end you know** how to predict by a weighted mean of observed values (Nadaraya and Watson, 1964), what a
-# kernel and its bandwidth do, and how to choose the bandwidth without overfitting. You also know why all of this *is*
-# attention: with an exponential kernel it equals, to twelve digits, the scaled dot-product attention of every
-# Transformer.
+# **What you will learn:** how to predict by a weighted mean of observed values (Nadaraya and Watson, 1964), how to
+# choose the kernel's bandwidth without overfitting, and why this *is* the attention of every Transformer.
 #
-# **You need** tensors and broadcasting in PyTorch, and gradient descent. No attention yet.
+# **You need** tensors and broadcasting in PyTorch, gradient descent, and [notebook 0](00_why_attention.ipynb).
 #
 # **From the package:** `KernelRegression`, `log_kernel`, `masked_softmax`, `ScoredAttention`, `KernelScore` and
 # `scaled_dot_product_attention`, all in `vit_vs_cnn.attention`.
@@ -47,12 +45,12 @@ values = truth(keys) + 0.5 * torch.randn(50, generator=generator)
 queries = torch.linspace(0, 5, 100)
 
 # %%
-figure, axis = plt.subplots(figsize=(5, 3))
-axis.plot(keys, values, "o", color="grey", markersize=4, label="seen: (key, value)")
-axis.plot(queries, truth(queries), "--", color="black", label="truth, which we do not know")
+figure, axis = plt.subplots(figsize=(7, 3))
+axis.plot(keys, values, "o", color="grey", markersize=4, label="observed: (key, value)")
+axis.plot(queries, truth(queries), "--", color="black", label="truth, unknown to us")
 axis.axhline(values.mean(), color=COLOURS[0], label="mean of all values")
 axis.set(xlabel="x", ylabel="y", ylim=(-1.5, 5.8))
-axis.legend(fontsize=8, loc="lower left")
+axis.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.02, 1))
 plt.tight_layout()
 
 # %% [markdown]
@@ -82,8 +80,8 @@ print("prediction ", round((weights @ few_values).item(), 2))
 #
 # $$f(q) = \sum_i w_i(q)\, v_i, \qquad w_i(q) = \frac{K\big((q - k_i)/h\big)}{\sum_j K\big((q - k_j)/h\big)}$$
 #
-# For many queries at once the weights are a matrix: **one row for each query, one column for each key**, each row with sum one.
-# The prediction is then a product of matrices.
+# For many queries at once the weights are a matrix: **one row for each query, one column for each key**, each row with
+# sum one. The prediction is then a product of matrices.
 
 # %%
 h = 0.5
@@ -125,8 +123,11 @@ axes[0].set_ylabel("K(u)")
 plt.tight_layout()
 
 # %% [markdown]
-# Above: the prediction of each kernel. Below: its weights as a heat map. Rows are queries and columns are keys, both
-# sorted. So a bright band runs along the diagonal: each query gives weight to the keys around it. (Dark is zero,
+# The box counts all keys within the bandwidth equally. The other two fall to zero towards its edge, and the Gaussian
+# never reaches zero.
+#
+# Next, above: the prediction of each kernel. Below: its weights as a heat map. Rows are queries and columns are keys,
+# both sorted. So a bright band runs along the diagonal: each query gives weight to the keys around it. (Dark is zero,
 # yellow is 0.12 or more.)
 
 # %%
@@ -164,6 +165,8 @@ axes[0].set_ylabel("y")
 plt.tight_layout()
 
 # %% [markdown]
+# The narrow kernel runs through nearly every point: it *overfits*. The wide one ignores the query and underfits.
+#
 # Can we choose $h$ by the error on the observed pairs? No: as $h$ falls, each key puts all of its weight on itself
 # and reproduces its own noise with zero error. The solution is **leave-one-out**: predict $v_i$ from all pairs except
 # the $i$-th. In the weight matrix this masks the diagonal. It is the first mask of this course.
@@ -193,14 +196,17 @@ assert observed_errors.argmin() == 0 < leave_one_out_errors.argmin() < 40
 
 # %%
 figure, axis = plt.subplots(figsize=(5, 3))
-axis.semilogx(bandwidths, observed_errors, color=COLOURS[0], label="pairs seen")
-axis.semilogx(bandwidths, leave_one_out_errors, color=COLOURS[1], label="left out, one at a time")
+axis.semilogx(bandwidths, observed_errors, color=COLOURS[0], label="observed pairs")
+axis.semilogx(bandwidths, leave_one_out_errors, color=COLOURS[1], label="leave-one-out")
 axis.plot(best, leave_one_out_errors.min(), "o", color=COLOURS[1])
 axis.set(xlabel="bandwidth h", ylabel="mean squared error")
 axis.legend(fontsize=8)
 plt.tight_layout()
 
 # %% [markdown]
+# The error on the observed pairs falls towards zero as the bandwidth shrinks, so it cannot choose one. The leave-one-out
+# error has a minimum (the dot): narrower kernels follow the noise, wider ones miss the shape of the curve.
+#
 # ## Learning the bandwidth
 #
 # A grid search is fine for one bandwidth. For several we use the gradient: the error is a smooth function of $h$, so
@@ -348,5 +354,19 @@ print(f"learned bandwidths: {first:.2f} and {second:.2f}")
 assert second > 3 * first, "distances along the second coordinate count for next to nothing"
 
 # %% [markdown]
+# **5. Open: far away.** Exercise 3 shows predictions far from all keys. How could the model report that they are
+# unreliable? Which quantity of the weights or the kernel would you use?
+#
+# **6. Open: one bandwidth for all?** Let the keys be dense in one region and sparse in another. How would you choose
+# the bandwidth for each query? Which step of attention could do this?
+#
+# ## In short
+#
+# - Kernel regression is a weighted mean: the query is compared with keys, and the values are averaged.
+# - A narrow kernel overfits, a wide one underfits. Leave-one-out masks the diagonal and chooses the bandwidth.
+# - With learned projections, the model learns what "near" means.
+# - Scores are logarithms of kernels, and the softmax normalises them.
+# - The exponential kernel gives scaled dot-product attention.
+#
 # **Next:** [scores and softmax](02_scores.ipynb), where queries, keys and values are computed from tokens, and where
 # the $\sqrt d$ is explained.
