@@ -138,6 +138,13 @@ print(tuple(X.shape), "tokens x width")
 # | [5](05_vision_transformer.ipynb), [6](06_attention_is_convolution.ipynb) | how does it read images, and what has it in common with a convolution? |
 # | [7](07_how_much_data.ipynb), [8](08_where_does_it_look.ipynb), [9](09_your_images.ipynb) | which network is better, where does it look, and which suits your images? |
 #
+# ## In short
+#
+# - A vector of fixed size between encoder and decoder is a bottleneck, and a recurrent network forgets early inputs.
+# - Attention reads all inputs at once: each output is a weighted mean of values.
+# - A query (what is wanted) is compared with keys (what can be found). Without a query the weights cannot adapt.
+# - A token is a row of a matrix: a word, a digit, a patch of an image.
+#
 # ## Exercises
 #
 # **1. The plain mean.** Show that attention with equal scores is average pooling: the mean of all values.
@@ -148,17 +155,11 @@ values = torch.randn(5, 16)
 assert torch.allclose(scores.softmax(dim=1) @ values, values.mean(dim=0).expand(7, 16), atol=1e-6)
 
 # %% [markdown]
-# **2. Open: no bottleneck.** Name a task on sequences for which a vector of fixed size is enough, however long the
-# sequence is. What distinguishes it from translation?
+# **Open questions** (without a solution)
 #
-# **3. Open: your cues.** You drive a car. Name one nonvolitional and one volitional cue. What are the query, the keys
-# and the values in each case?
-#
-# ## In short
-#
-# - A vector of fixed size between encoder and decoder is a bottleneck, and a recurrent network forgets early inputs.
-# - Attention reads all inputs at once: each output is a weighted mean of values.
-# - A query (what is wanted) is compared with keys (what can be found). Without a query the weights cannot adapt.
-# - A token is a row of a matrix: a word, a digit, a patch of an image.
+# - **No bottleneck.** Name a task on sequences for which a vector of fixed size is enough, however long the
+#   sequence is. What distinguishes it from translation?
+# - **Your cues.** You drive a car. Name one nonvolitional and one volitional cue. What are the query, the keys
+#   and the values in each case?
 #
 # **Next:** [from averaging to attention](01_averaging.ipynb).

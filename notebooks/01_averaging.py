@@ -303,6 +303,14 @@ assert torch.allclose(gaussian, exponential, atol=1e-12)
 print((gaussian - exponential).abs().max().item() < 1e-12)
 
 # %% [markdown]
+# ## In short
+#
+# - Kernel regression is a weighted mean: the query is compared with keys, and the values are averaged.
+# - A narrow kernel overfits, a wide one underfits. Leave-one-out masks the diagonal and chooses the bandwidth.
+# - With learned projections, the model learns what "near" means.
+# - Scores are logarithms of kernels, and the softmax normalises them.
+# - The exponential kernel gives scaled dot-product attention.
+#
 # ## Exercises
 #
 # **1. The limits of the bandwidth.** What does the Gaussian regression predict as $h \to 0$, and as $h \to \infty$?
@@ -354,19 +362,12 @@ print(f"learned bandwidths: {first:.2f} and {second:.2f}")
 assert second > 3 * first, "distances along the second coordinate count for next to nothing"
 
 # %% [markdown]
-# **5. Open: far away.** Exercise 3 shows predictions far from all keys. How could the model report that they are
-# unreliable? Which quantity of the weights or the kernel would you use?
+# **Open questions** (without a solution)
 #
-# **6. Open: one bandwidth for all?** Let the keys be dense in one region and sparse in another. How would you choose
-# the bandwidth for each query? Which step of attention could do this?
-#
-# ## In short
-#
-# - Kernel regression is a weighted mean: the query is compared with keys, and the values are averaged.
-# - A narrow kernel overfits, a wide one underfits. Leave-one-out masks the diagonal and chooses the bandwidth.
-# - With learned projections, the model learns what "near" means.
-# - Scores are logarithms of kernels, and the softmax normalises them.
-# - The exponential kernel gives scaled dot-product attention.
+# - **Far away.** Exercise 3 shows predictions far from all keys. How could the model report that they are
+#   unreliable? Which quantity of the weights or the kernel would you use?
+# - **One bandwidth for all?** Let the keys be dense in one region and sparse in another. How would you choose
+#   the bandwidth for each query? Which step of attention could do this?
 #
 # **Next:** [scores and softmax](02_scores.ipynb), where queries, keys and values are computed from tokens, and where
 # the $\sqrt d$ is explained.

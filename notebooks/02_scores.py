@@ -341,6 +341,14 @@ scaled_dot_product_attention(q, k, v, mask=mask).sum().backward()
 assert (q.grad[:, :, 2] == 0).all(), "a query that looks at nothing learns nothing"
 
 # %% [markdown]
+# ## In short
+#
+# - Attention is $\operatorname{softmax}(Q K^\top / \sqrt d)\, V$: scores, weights, weighted mean of values.
+# - Dividing by $\sqrt d$ keeps the variance of scores at one, and the gradient alive.
+# - The softmax has the Jacobian $\operatorname{diag}(p) - p\,p^\top$, which vanishes if one weight is one.
+# - A mask is True where a query may attend (in torch's module: where it may not).
+# - A query with no key gets zero weights, a zero output and zero gradients.
+#
 # ## Exercises
 #
 # **1. Add a constant.** Show that the softmax does not change when the same number is added to all scores. Why is
@@ -396,18 +404,11 @@ additive, dot_product = 1000 * 1000 * 64, 1000 * 1000
 print(f"additive {additive:,}, dot product {dot_product:,}: {additive // dot_product} times as many")
 
 # %% [markdown]
-# **6. Open: a score without $d$.** Design a score that has the same spread for every width, so that no division by
-# $\sqrt d$ is needed. What does it cost, and what can it no longer express?
+# **Open questions** (without a solution)
 #
-# **7. Open: an empty row.** Zero weights are one answer for a query with no key to attend to. Name another one. What
-# should the network that reads this output do in each case?
-#
-# ## In short
-#
-# - Attention is $\operatorname{softmax}(Q K^\top / \sqrt d)\, V$: scores, weights, weighted mean of values.
-# - Dividing by $\sqrt d$ keeps the variance of scores at one, and the gradient alive.
-# - The softmax has the Jacobian $\operatorname{diag}(p) - p\,p^\top$, which vanishes if one weight is one.
-# - A mask is True where a query may attend (in torch's module: where it may not).
-# - A query with no key gets zero weights, a zero output and zero gradients.
+# - **A score without $d$.** Design a score that has the same spread for every width, so that no division by
+#   $\sqrt d$ is needed. What does it cost, and what can it no longer express?
+# - **An empty row.** Zero weights are one answer for a query with no key to attend to. Name another one. What
+#   should the network that reads this output do in each case?
 #
 # **Next:** [heads](03a_heads.ipynb): several attention heads in parallel.

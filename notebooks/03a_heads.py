@@ -179,6 +179,13 @@ print("output", tuple(output.shape), "weights", tuple(weights.shape))
 # %% [markdown]
 # The weights of each head are a matrix of 4 queries by 9 keys. Notebook 4b shows cross-attention that was trained.
 #
+# ## In short
+#
+# - A head returns one mean per query. Several heads return several means, side by side.
+# - Split the channels, attend in each head, concatenate, project: as many parameters as one head, $4 D^2 + 4 D$.
+# - Trained heads specialise: here one reads the left neighbour, the other the right one.
+# - In cross-attention, queries come from one sequence, keys and values from another.
+#
 # ## Exercises
 #
 # **1. The wrong reshape.** Replace `split` by `x.reshape(batch, heads, tokens, head_dim)`. The shape is the same. Is
@@ -203,18 +210,12 @@ reversed_order = torch.tensor([3, 2, 1, 0])
 assert torch.allclose(cross(text[:, reversed_order], picture), cross(text, picture)[:, reversed_order], atol=1e-6)
 
 # %% [markdown]
-# **3. Open: rank.** The scores of one head are $X W_Q W_K^\top X^\top$. What is the largest rank of $W_Q W_K^\top$
-# with one head of width $D$, and with $H$ heads of width $D / H$? What can a single wide head do that none of the
-# narrow ones can?
+# **Open questions** (without a solution)
 #
-# **4. Open: shared keys.** Some large language models give every head its own queries, but let all heads share one set
-# of keys and values. What does this save when tokens are written one by one? What could be lost?
-#
-# ## In short
-#
-# - A head returns one mean per query. Several heads return several means, side by side.
-# - Split the channels, attend in each head, concatenate, project: as many parameters as one head, $4 D^2 + 4 D$.
-# - Trained heads specialise: here one reads the left neighbour, the other the right one.
-# - In cross-attention, queries come from one sequence, keys and values from another.
+# - **Rank.** The scores of one head are $X W_Q W_K^\top X^\top$. What is the largest rank of $W_Q W_K^\top$
+#   with one head of width $D$, and with $H$ heads of width $D / H$? What can a single wide head do that none of the
+#   narrow ones can?
+# - **Shared keys.** Some large language models give every head its own queries, but let all heads share one set
+#   of keys and values. What does this save when tokens are written one by one? What could be lost?
 #
 # **Next:** [positions](03b_positions.ipynb): how attention learns the order of tokens.

@@ -281,6 +281,14 @@ assert maps["recurrence"][15, 0] < 0.1 * maps["recurrence"][15, 15]
 #
 # (Vaswani et al., 2017, table 1.) Short paths cost $n^2$ operations; notebook 4c shows two ways to reduce this.
 #
+# ## In short
+#
+# - Attention without positions is equivariant to permutations: it reads a bag of words.
+# - Sinusoidal and learned vectors are added to tokens: scores depend on both absolute positions.
+# - A relative bias and rotations make scores depend on the difference only: translation equivariance.
+# - A convolution needs $O(n/k)$ layers between distant tokens, recurrence $O(n)$ steps, self-attention one layer of $O(n^2)$.
+# - Locality and translation equivariance are inductive biases of the convolution. Attention has to learn them.
+#
 # ## Exercises
 #
 # **1. A shift is a rotation.** Find the matrix $R$ that maps $PE[p]$ to $PE[p + 7]$ for all $p$ at once.
@@ -317,18 +325,11 @@ rotated = torch.view_as_real(by_column * torch.polar(torch.ones_like(angles), an
 assert torch.allclose(torch.cat([q[0, 0, :, :4], rotated], dim=1), expected[0, 0], atol=1e-5)
 
 # %% [markdown]
-# **4. Open: images.** A photograph of a cat stays one of a cat if the cat moves to the right. Which of the four
-# encodings fits this? When does the *absolute* position in an image matter?
+# **Open questions** (without a solution)
 #
-# **5. Open: twice the length.** You train on 16 tokens and test on 32. What does each of the four models compute at the
-# new positions? Which one do you expect to fail first?
-#
-# ## In short
-#
-# - Attention without positions is equivariant to permutations: it reads a bag of words.
-# - Sinusoidal and learned vectors are added to tokens: scores depend on both absolute positions.
-# - A relative bias and rotations make scores depend on the difference only: translation equivariance.
-# - A convolution needs $O(n/k)$ layers between distant tokens, recurrence $O(n)$ steps, self-attention one layer of $O(n^2)$.
-# - Locality and translation equivariance are inductive biases of the convolution. Attention has to learn them.
+# - **Images.** A photograph of a cat stays one of a cat if the cat moves to the right. Which of the four
+#   encodings fits this? When does the *absolute* position in an image matter?
+# - **Twice the length.** You train on 16 tokens and test on 32. What does each of the four models compute at the
+#   new positions? Which one do you expect to fail first?
 #
 # **Next:** [the encoder block](04a_block.ipynb) adds residual connections, norms and an MLP to attention.

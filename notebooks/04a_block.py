@@ -218,6 +218,13 @@ plt.tight_layout()
 # knows which digits come out but not in which order. Within these steps only pre-norm gets further. One seed and one
 # learning rate do not prove a rule. But training recipes for Transformers have used warm-up since the first one.
 #
+# ## In short
+#
+# - Attention mixes tokens, the MLP works on each alone. Both are added to their input.
+# - Residual connections keep tokens different and let gradients through. Norms fix the size of what a branch reads.
+# - Pre-norm normalises the input of a branch, post-norm the sum.
+# - Adam's first steps are as large as the learning rate. Warm-up keeps them small.
+#
 # ## Exercises
 #
 # **1. Parameters.** How many parameters does an encoder block of width $D$ have if its MLP is $4D$ wide? Check with
@@ -239,17 +246,11 @@ assert torch.allclose(norm(10 * x + 3), norm(x), atol=1e-4)
 # No: mean and scale are removed. So the size of a branch's input does not depend on the size of the sum before it.
 
 # %% [markdown]
-# **3. Open: which branch?** You may keep the residual connection of only one branch, attention or MLP. Which one, and
-# why? Which of the two measured quantities would you look at?
+# **Open questions** (without a solution)
 #
-# **4. Open: the last norm.** A stack of pre-norm blocks ends with one more norm. What does the head receive without it,
-# when the stack is deep?
-#
-# ## In short
-#
-# - Attention mixes tokens, the MLP works on each alone. Both are added to their input.
-# - Residual connections keep tokens different and let gradients through. Norms fix the size of what a branch reads.
-# - Pre-norm normalises the input of a branch, post-norm the sum.
-# - Adam's first steps are as large as the learning rate. Warm-up keeps them small.
+# - **Which branch?** You may keep the residual connection of only one branch, attention or MLP. Which one, and
+#   why? Which of the two measured quantities would you look at?
+# - **The last norm.** A stack of pre-norm blocks ends with one more norm. What does the head receive without it,
+#   when the stack is deep?
 #
 # **Next:** [encoder and decoder](04b_encoder_decoder.ipynb), trained on a task from sequence to sequence.

@@ -160,6 +160,13 @@ print(torch.allclose(by_mask, by_window, atol=1e-6))
 assert torch.allclose(by_mask, by_window, atol=1e-6)
 
 # %% [markdown]
+# ## In short
+#
+# - If the kernel is a product of features, moving the brackets replaces $n^2$ scores by a $d \times d$ matrix.
+# - Random features approximate the softmax: well for flat attention, poorly for peaked attention.
+# - Local (truncated) attention computes a band of scores; stacked layers enlarge the receptive field.
+# - Locality is an inductive bias, which convolutions have as well.
+#
 # ## Exercises
 #
 # **1. Attention as a recurrence.** Causal linear attention needs one $d \times d$ state. Each token adds $\phi(k_i)\,
@@ -186,17 +193,11 @@ print(layers, "layers: two tokens further with each")
 assert layers == -(-(n - 1) // 2)
 
 # %% [markdown]
-# **3. Open: what is lost.** Name a task that local attention in one layer cannot solve, and one for which linear
-# attention is a poor choice. Which property of the softmax does each need?
+# **Open questions** (without a solution)
 #
-# **4. Open: an inductive bias.** Local attention assumes that near tokens matter most. For which data is this right?
-# For which is it wrong?
-#
-# ## In short
-#
-# - If the kernel is a product of features, moving the brackets replaces $n^2$ scores by a $d \times d$ matrix.
-# - Random features approximate the softmax: well for flat attention, poorly for peaked attention.
-# - Local (truncated) attention computes a band of scores; stacked layers enlarge the receptive field.
-# - Locality is an inductive bias, which convolutions have as well.
+# - **What is lost.** Name a task that local attention in one layer cannot solve, and one for which linear
+#   attention is a poor choice. Which property of the softmax does each need?
+# - **An inductive bias.** Local attention assumes that near tokens matter most. For which data is this right?
+#   For which is it wrong?
 #
 # **Next:** [the Vision Transformer](05_vision_transformer.ipynb): an image as a sequence of patches.
