@@ -161,7 +161,7 @@ attention_heatmaps([[moved]], axis_labels=("output", "symbol changed"), bar_labe
 #
 # Some data have no order, and for them permutation equivariance is exactly right. Each set here has ten vectors: nine
 # lie around one centre, one around another. Both centres are new in every set, so no vector looks odd alone; one has
-# to compare. We train one block, and an MLP that sees each vector alone.
+# to compare. We train one block, and an MLP that scores each vector alone.
 
 
 # %%
@@ -198,7 +198,7 @@ finder = finders["with attention"]
 assert torch.allclose(finder(vectors[:, order]), finder(vectors)[:, order], atol=1e-4)
 
 # %% [markdown]
-# Attention compares. The MLP scores each vector without seeing the others, and the odd vector's score is as often
+# Attention compares. The MLP scores each vector without the others, and the odd vector's score is as often
 # below another's as above it. So on average it cannot find more than half. The last cell shows the equivariance:
 # permuting a set permutes the scores in the same way, so the answer does not depend on the order.
 #
