@@ -3,9 +3,12 @@
 #
 # "CNNs need less data" is a statement about a *curve*, and it depends on how the curve was measured.
 #
-# **At the end you know** how to set up a fair comparison (nested subsets, paired seeds, several sizes and budgets)
-# and how to read learning curves. You know how several sizes make up for few seeds, and how often three seeds
-# mislead.
+# **What you will learn**
+#
+# - How to set up a fair comparison: nested subsets, paired seeds, several sizes and budgets.
+# - How to read learning curves, and why a single curve is not enough.
+# - How several sizes make up for few seeds, and how often three seeds mislead.
+# - What multiple comparisons, optional stopping and power mean for networks.
 #
 # **You need** notebook 5 (one training), and a little statistics (Student's t).
 #
@@ -20,6 +23,7 @@ from scipy import stats
 import vit_vs_cnn as vc
 from vit_vs_cnn.analysis.measurements import failed_to_learn
 from vit_vs_cnn.data.subsets import nested_subsets
+from vit_vs_cnn.reporting.style import SERIES_COLOURS, assign_styles
 from vit_vs_cnn.statistics.mean_distribution import SeedScores, difference_over_seeds
 from vit_vs_cnn.statistics.significance import fisher_exact
 from vit_vs_cnn.statistics.variance import pool_seed_variance
@@ -33,8 +37,8 @@ from vit_vs_cnn.statistics.variance import pool_seed_variance
 # - **Stratified:** each class has the same share at every size, so that small sets are not imbalanced as well.
 # - **Nested:** a smaller set is a part of the larger one, so that a larger set has *more* images and not just *other*
 #   images.
-# - **Paired:** seed $s$ gives both networks the same set (and the same batches), so that a lucky choice of images
-#   helps both.
+# - **Paired design:** seed $s$ gives both networks the same set (and the same batches), so that a lucky choice of
+#   images helps both.
 #
 # By hand for 4 classes: shuffle each class, then take one image of each class in turn. Every prefix of this order is
 # a subset.
@@ -61,16 +65,22 @@ for seed, axis in enumerate(axes):
     axis.set(title=f"seed {seed}", xlabel="image (colour: its class)", yticks=range(4), yticklabels=subsets)
 
 # %% [markdown]
-# Rows are sizes. Each row contains the images of the row above, and the shares of the colours stay the same.
+# Rows are sizes. Each row contains the images of the row above, and the shares of the colours stay the same. Another
+# seed chooses other images.
 #
 # ## A tiny experiment
 #
-# We train on synthetic images: sizes x budgets x seeds x networks. The **budget** is often forgotten: with a fixed
-# number of steps, each image of a larger set is used less often.
+# A whole experiment trains each network with each size, each budget and each seed:
+#
+# ![Nested training sets of several sizes, each for several seeds, train both networks with one budget of steps; both
+# are tested once on the same test set](../docs/static/drawings/experiment.svg)
+#
+# The **budget** is often forgotten: with a fixed number of steps, each image of a larger set is used less often. We
+# train two sizes, one budget and two seeds on synthetic images: eight runs, in about 40 seconds.
 
 # %% tags=["parameters"]
-SIZES = [100, 400, 1600]
-STEPS = [25, 100]
+SIZES = [100, 1600]
+STEPS = [100]
 SEEDS = [0, 1]
 TEST_IMAGES = 500
 SIMULATIONS = 20_000
@@ -87,33 +97,61 @@ settings = {
     "executor": "local",
     "trainer": {"accelerator": "cpu", "logger": False},
 }
+print(f"training 2 networks x {len(SIZES)} sizes x {len(SEEDS)} seeds", flush=True)
 experiment = vc.train("quickstart", settings, quiet=True)
 frame = experiment.frame()
-frame.groupby(["steps", "train_size", "model"])["accuracy"].mean().unstack().round(3)
-
-# %% tags=["numbers-vary"]
-figure, axes = plt.subplots(1, 2, figsize=(8, 2.8), layout="constrained", sharey=True)
-axes[0].set_ylabel("test accuracy")
-for axis, model in zip(axes, ("resnet", "vit"), strict=True):
-    for steps, runs_of_budget in frame[frame["model"] == model].groupby("steps"):
-        means = runs_of_budget.groupby("train_size")["accuracy"].mean()
-        (line,) = axis.semilogx(means.index, means, "o-", label=f"{steps} steps")
-        axis.plot(runs_of_budget["train_size"], runs_of_budget["accuracy"], ".", color=line.get_color(), alpha=0.5)
-    axis.set(xlabel="labelled images", title=model, xticks=SIZES, xticklabels=SIZES)
-    axis.minorticks_off()
-    axis.legend(frameon=False)
+frame.groupby(["train_size", "model"])["accuracy"].mean().unstack().round(3)
 
 # %% [markdown]
-# Look at the two curves of each network before you compare the networks. If the curve with few steps is flat and the
-# curve with more steps rises, the *steps* were the limit: with more steps, more data still helps. A single curve over
-# $n$ cannot show this.
-#
-# Two seeds are too few for a conclusion, and the answer states this:
+# The difference is large, at least with more images. The answer still gives no conclusion:
 
 # %% tags=["words-vary"]
 print(experiment.answer)
 
 # %% [markdown]
+# **Why is a difference of tens of points no conclusion?** With two seeds the standard deviation of the difference has
+# one degree of freedom. The 97.5 % quantile of Student's t is then 12.7, and with three seeds it is 4.3. Two seeds can
+# agree by chance, and then their interval is far too narrow. So the package has a *rule of three seeds*: below three,
+# it prints the interval and draws no conclusion. The cure is a third seed, not a larger difference. An interval that ends
+# beyond 100 points, which no difference can exceed, is printed as "or more".
+#
+# The answer also advises to train longer: 100 steps of 32 images show each of 1,600 images about twice.
+
+# %%
+for seeds in (2, 3, 5, 10):
+    print(f"{seeds} seeds: t quantile {stats.t.ppf(0.975, seeds - 1):.1f}")
+
+# %% [markdown]
+# ## Was it the data or the steps?
+#
+# The next curves are recorded: CIFAR-10 with 400 and with 1,600 steps, means of three seeds
+# (`results/regimes_surface_cpu` in the repository).
+
+# %%
+BUDGET_SIZES = [500, 2000, 10000, 50000]
+RECORDED_BUDGETS = {
+    ("resnet", 400): [0.446, 0.616, 0.660, 0.663],
+    ("resnet", 1600): [0.477, 0.658, 0.779, 0.798],
+    ("vit", 400): [0.353, 0.477, 0.544, 0.549],
+    ("vit", 1600): [0.346, 0.479, 0.679, 0.709],
+}
+styles = assign_styles(["resnet", "vit"])  # the colours of every report
+titles = {"resnet": "ResNet-8", "vit": "ViT nano"}
+figure, axes = plt.subplots(1, 2, figsize=(8, 2.8), layout="constrained", sharey=True)
+axes[0].set_ylabel("test accuracy")
+for axis, (model, title) in zip(axes, titles.items(), strict=True):
+    for steps, line in ((1600, "-"), (400, "--")):
+        accuracies = RECORDED_BUDGETS[model, steps]
+        axis.semilogx(BUDGET_SIZES, accuracies, line, marker="o", color=styles[model].colour, label=f"{steps:,} steps")
+    axis.set(xlabel="labelled images", title=title, xticks=BUDGET_SIZES, xticklabels=BUDGET_SIZES)
+    axis.minorticks_off()
+    axis.legend(frameon=False)
+
+# %% [markdown]
+# Look at the two curves of each network before you compare the networks. With 400 steps (dashed) both are flat from
+# 10,000 images on, with 1,600 steps (solid) they still rise: there the *steps* were the limit, not the data. With 500
+# images the two curves are close: there the data are the limit. A single curve over $n$ cannot show this.
+#
 # ## Real curves
 #
 # From here on we use a recorded experiment on CIFAR-10: ResNet-8 (0.08M parameters) and the nano ViT (0.14M), both
@@ -152,7 +190,7 @@ def interval(values):
 figure, axes = plt.subplots(1, 2, figsize=(8.5, 3), layout="constrained")
 for name, values in accuracy.items():
     mean, half = interval(values)
-    axes[0].errorbar(sizes, mean, half, fmt="o-", capsize=3, label=name)
+    axes[0].errorbar(sizes, mean, half, fmt="o-", capsize=3, color=styles[name].colour, label=titles[name])
 gap, half = interval(accuracy["resnet"] - accuracy["vit"])
 axes[1].errorbar(sizes, 100 * gap, 100 * half, fmt="ko-", capsize=3)
 for axis, title in zip(axes, ("accuracy", "ResNet minus ViT, points"), strict=True):
@@ -163,7 +201,8 @@ axes[0].legend(frameon=False)
 print({n: f"{g:.1f} +- {h:.1f}" for n, g, h in zip(sizes, 100 * gap, 100 * half, strict=True)})
 
 # %% [markdown]
-# The ResNet is better at every size, by a similar difference. "Attention catches up with more data" is not visible
+# Left: accuracies with 95 % intervals over three seeds. Right: their difference. It is about the same at every size,
+# and no interval contains zero: the ResNet is better. "Attention catches up with more data" is not visible
 # here, up to 10,000 images and with 400 steps.
 #
 # ## Three seeds at five sizes
@@ -201,7 +240,7 @@ print(f"false claims at one size: {false[:, 0].mean():.1%}; at one or more of fi
 
 # %% [markdown]
 # One comparison is fine. The claim "there is a size at which the ViT is better" is false more than four times as
-# often, because it rests on five comparisons. So the package tests one *primary* comparison, which is fixed in
+# often, because it rests on five comparisons. This is the problem of **multiple comparisons**. So the package tests one *primary* comparison, which is fixed in
 # advance, and adjusts all others for multiple comparisons (Holm).
 #
 # ## Unstable training
@@ -219,13 +258,15 @@ print(
 
 # %%
 figure, axis = plt.subplots(figsize=(5.5, 2.4), layout="constrained")
-axis.set(xlabel="experiment (three seeds of B each)", ylabel="accuracy of B, %", title="orange: B 'better'")
+axis.set(xlabel="experiment (three seeds of B each)", ylabel="accuracy of B, %", title="filled: B 'better'")
 axis.axhline(60, color="grey", linewidth=0.8)
 for column, three in enumerate(B[:24]):
     is_better = excludes_zero(three - A[column]) and three.mean() > 60
-    axis.plot([column] * 3, three, "o", color="C1" if is_better else "C0", markersize=4)
+    face = SERIES_COLOURS[0] if is_better else "none"
+    axis.plot([column] * 3, three, "o", color=SERIES_COLOURS[0], markerfacecolor=face, markersize=4)
 
 # %% [markdown]
+# Each column is one experiment, and the grey line is the accuracy of A. Columns with a point at 10 % have a failed run.
 # In about half of the experiments all three seeds succeed, and B looks better by five points, with a narrow interval.
 # This is correct for runs that learn, but it hides that one run in five fails. How large can the failure rate be if
 # no seed failed? We print the failure rate at which the probability of no failure is 5 %:
@@ -263,7 +304,8 @@ for name, half in (("paired", paired), ("unpaired", unpaired)):
 
 # %% [markdown]
 # Both contain the true gap in 95 % of experiments or more. The unpaired interval is far too wide: it includes noise
-# that pairing removes.
+# that pairing removes. The share of experiments in which a true gap is detected is the **power** of a test: here the
+# paired design has much more of it, with the same networks and the same time.
 #
 # The package also includes the uncertainty from the test images. Here only accuracies are known, so the uncertainties
 # of both networks are added as if they were independent. With the predictions for each image the interval is narrower
@@ -277,9 +319,17 @@ gap = estimate.interval()
 print(f"{100 * gap.value:.1f} points ({100 * gap.low:.1f} to {100 * gap.high:.1f}), p = {estimate.p_value:.2g}")
 
 # %% [markdown]
+# ## In short
+#
+# - Compare networks on nested subsets with paired seeds, at several sizes and more than one budget.
+# - A flat curve can mean "enough data" or "too few steps": a second budget decides.
+# - Fewer than three seeds: no conclusion, however large the difference. Pooling over sizes narrows the interval.
+# - Multiple comparisons and optional stopping create false claims: fix the primary comparison and the seeds first.
+# - Runs that fail are counted, not averaged.
+#
 # ## Exercises
 #
-# **1. Adding seeds until the result is significant.** Take two equal networks. Start with three seeds and add one at
+# **1. Adding seeds until the result is significant.** This is **optional stopping**. Take two equal networks. Start with three seeds and add one at
 # a time, up to ten. Stop as soon as the interval excludes zero. How often do you stop falsely?
 
 # %% tags=["solution", "hide-cell"]
@@ -287,6 +337,7 @@ noise = rng.normal(0, 1, (SIMULATIONS, 10))
 stopped = np.zeros(SIMULATIONS, dtype=bool)
 for seeds in range(3, 11):
     stopped |= excludes_zero(noise[:, :seeds])
+assert stopped.mean() > 0.05
 print(f"{stopped.mean():.0%} instead of 5 %: plan the number of seeds before you see results (protocol.seeds)")
 
 # %% [markdown]
@@ -297,6 +348,7 @@ print(f"{stopped.mean():.0%} instead of 5 %: plan the number of seeds before you
 for seeds in (3, 5):
     power = {gap: excludes_zero(gap + rng.normal(0, 1, (SIMULATIONS, seeds))).mean() for gap in (1, 2, 4)}
     print(seeds, "seeds:", {gap: f"{share:.0%}" for gap, share in power.items()})
+    assert power[1] < power[2] < power[4]
 
 # %% [markdown]
 # **3. Extrapolation.** Fit $\mathrm{err} = a\, n^{-b}$ to the ResNet's first three sizes and predict the last two.
@@ -307,10 +359,18 @@ errors = 1 - accuracy["resnet"].mean(1)
 slope, start = np.polyfit(np.log(sizes[:3]), np.log(errors[:3]), 1)
 for n, error in zip(sizes[3:], errors[3:], strict=True):
     print(f"n = {n:,}: predicted {1 - np.exp(start + slope * np.log(n)):.1%}, measured {1 - error:.1%}")
+assert 1 - np.exp(start + slope * np.log(10000)) > 1 - errors[-1]  # the prediction is too high
 # The power law does not include the limit of 400 steps, which flattens the curve. So the package forecasts only up to twice
 # the largest size, and only from at least four sizes.
 
 # %% [markdown]
+# **Open questions** (without a solution)
+#
+# 1. A paper reports the best of five seeds for its own network and the mean of five seeds for the other one. By how much
+#    does this favour the first, if the standard deviation over seeds is one point? Estimate it, then simulate it.
+# 2. You have time for twelve runs. Would you spend them on seeds, sizes or budgets, if the question is "which network
+#    for my 3,000 images"? And if it is "do more images help"?
+#
 # ## Next
 #
 # We know how reliable a comparison is. [Notebook 8](08_where_does_it_look.ipynb) asks what the networks look at, and

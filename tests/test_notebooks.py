@@ -1,10 +1,14 @@
 """Every notebook runs, and is committed with the output of its source."""
 
+import ast
 import base64
-from collections import Counter
+import csv
+import json
+from collections import Counter, defaultdict
 
 import matplotlib.pyplot as plt
 import nbformat
+import numpy as np
 import pytest
 import torch
 
@@ -24,7 +28,7 @@ SMALL = {
     "04b_encoder_decoder": {"STEPS": 2, "SET_STEPS": 2},
     "04c_long_sequences": {"LENGTHS": (16, 32)},
     "05_vision_transformer": TRAINING,
-    "06_attention_is_convolution": {**TRAINING, "TRAIN_IMAGES": 100, "MEASURED": 20, "FIT_STEPS": 2},
+    "06_attention_is_convolution": {**TRAINING, "FIT_STEPS": 2},
     "07_how_much_data": {"SIZES": [20, 40], "STEPS": [1], "SEEDS": [0], "TEST_IMAGES": 20, "SIMULATIONS": 100},
     "08_where_does_it_look": {**TRAINING, "CHECKED": 8},
     "09_your_images": {"IMAGES": 10, "STEPS": 1, "SIZES": ["all"], "SEEDS": [0], **PRETRAINING},
@@ -37,7 +41,6 @@ SHORT = {
     "04c_long_sequences": {"LENGTHS": (16, 20, 24, 28, 32)},
     "06_attention_is_convolution": {"STEPS": 2, "FIT_STEPS": 2},
     "08_where_does_it_look": {"STEPS": 2},
-    "09_your_images": {"STEPS": 1, "PRETRAIN_STEPS": 1},
 }
 #: Smallest share of common words of two outputs whose words vary.
 MIN_COMMON_WORDS = 0.5
@@ -134,10 +137,53 @@ def test_a_notebook_matches_its_source_and_contains_no_local_path(source):
     assert "/home/" not in text
 
 
-def test_accuracies_in_notebooks_equal_the_recorded_ones():
-    sources = [cell.source for cell in build_notebook(HERE / "07_how_much_data.py").cells]
-    names: dict = {}
-    exec(next(text for text in sources if "RECORDED = {" in text).partition("\nsizes = ")[0], names)
-    for result in read_result_table(HERE.parent / "results" / "regimes_cpu" / "results.csv"):
-        accuracies = names["RECORDED"][result.model][result.train_size]
+def constants(stem):
+    """Lists and dictionaries that a notebook assigns to names in capital letters."""
+    cells = "\n".join(cell.source for cell in build_notebook(HERE / f"{stem}.py").cells if cell.cell_type == "code")
+    for node in ast.parse(cells).body:
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict | ast.List):
+            name = ast.unparse(node.targets[0])
+            if name.isupper():
+                yield name, ast.literal_eval(node.value)
+
+
+def mean_by(values):
+    """Means of the values of (key, value) pairs with the same key."""
+    grouped = defaultdict(list)
+    for key, value in values:
+        grouped[key].append(value)
+    return {key: np.mean(rows, axis=0) for key, rows in grouped.items()}
+
+
+def test_numbers_in_notebooks_equal_the_recorded_ones():
+    results = HERE.parent / "results"
+    numbers = dict(constants("07_how_much_data"))
+    for result in read_result_table(results / "regimes_cpu" / "results.csv"):
+        accuracies = numbers["RECORDED"][result.model][result.train_size]
         assert accuracies[result.seed] == result.accuracy and len(accuracies) == 3
+
+    with open(results / "regimes_surface_cpu" / "results.csv") as file:
+        rows = [*csv.DictReader(file)]
+    means = mean_by(((row["model"], int(row["steps"]), int(row["train_size"])), float(row["accuracy"])) for row in rows)
+    for (model, steps), accuracies in numbers["RECORDED_BUDGETS"].items():
+        expected = [means[model, steps, size] for size in numbers["BUDGET_SIZES"]]
+        np.testing.assert_allclose(accuracies, expected, atol=6e-4)
+
+    with open(results / "augmentation_cpu" / "results.csv") as file:
+        rows = [row for row in csv.DictReader(file) if row["train_size"] == "5000"]
+    curves = mean_by((row["model"], json.loads(row["validation_curve"])) for row in rows)
+    numbers = dict(constants("05_vision_transformer"))
+    for (model, augmentation), accuracies in numbers["RECORDED"].items():
+        curve = curves[model if augmentation == "light" else f"{model}_{augmentation}"]
+        np.testing.assert_allclose(curve, [*zip(numbers["RECORDED_STEPS"], accuracies, strict=True)], atol=1e-3)
+
+    columns = {"distance": "distance_ratio", "share": "r2_3"}
+    models = {"global": "vit", "window of 3": "vit_window3", "impulse": "vit_impulse"}
+    with open(results / "locality_cpu" / "layers.csv") as file:
+        rows = [row for row in csv.DictReader(file) if row["train_size"] == "5000"]
+    for name, by_measure in dict(constants("06_attention_is_convolution"))["RECORDED"].items():
+        for measure, before_and_after in by_measure.items():
+            for when, shown in zip(("before", "after"), before_and_after, strict=True):
+                column = f"{columns[measure]}_{when}"
+                recorded = [float(row[column]) for row in rows if row["model"] == models[name]]
+                np.testing.assert_allclose(shown, recorded, atol=6e-3)
