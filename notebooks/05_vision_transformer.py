@@ -3,12 +3,12 @@
 #
 # **What you will learn**
 #
-# - How an image becomes a sequence of tokens, and how a whole ViT is built from the attention of notebooks 3 and 4.
+# - How an image becomes a sequence of tokens, and how a whole ViT is built from the attention of notebooks 3a to 4a.
 # - How to train it in a loop of 15 lines, and what it costs.
 # - Which inductive biases a CNN has and a ViT does not have.
 # - How overfitting looks, which hyperparameters matter, and how little a single seed shows.
 #
-# **You need** multi-head attention and positions (notebook 3) and the Transformer block (notebook 4).
+# **You need** multi-head attention (notebook 3a), positions (3b) and the Transformer block (4a).
 #
 # **From the package:** `MultiHeadAttention`, `VisionTransformer`, `create_model`, `train`, and the synthetic images of
 # `vit_vs_cnn.data.synthetic.source`. Nothing is downloaded.
@@ -81,7 +81,7 @@ print("largest difference:", f"{(tokens - by_convolution.flatten(2).mT).abs().ma
 # %% [markdown]
 # ## Positions
 #
-# Attention does not know the order of its tokens (notebook 3). For images the effect is drastic: without positions, a
+# Attention does not know the order of its tokens (notebook 3b). For images the effect is drastic: without positions, a
 # ViT sees a **bag of patches**. Here is the same image with its patches shuffled. A ViT without positions gives the
 # same logits for both, up to rounding. With positions, the logits differ: before training by a tenth as much as those
 # of two different images.
@@ -222,7 +222,7 @@ print(tuple(train_images.shape), tuple(val_images.shape))
 
 # %% [markdown]
 # The loop samples a batch, computes the loss and its gradient, and updates the weights by AdamW. The learning rate
-# rises linearly for a tenth of the steps (*warm-up*, notebook 4) and then falls to zero along a cosine.
+# rises linearly for a tenth of the steps (*warm-up*, notebook 4a) and then falls to zero along a cosine.
 
 
 # %%
@@ -420,7 +420,7 @@ for name, options in variants.items():
 # | --- | --- | --- |
 # | patch size | half the size: four times the tokens, and more than four times the MACs | small patches keep details; large ones hide them |
 # | width | twice the width: almost four times the parameters | more width fits training images sooner, and overfits sooner |
-# | depth | proportional | as width; deep networks need warm-up (notebook 4) |
+# | depth | proportional | as width; deep networks need warm-up (notebook 4a) |
 # | heads | none: each head becomes narrower | 2 to 8 are common at this width |
 # | learning rate | none | too low: the loss falls slowly; too high: it does not fall. Try it first |
 # | augmentation, weight decay | almost none | both reduce overfitting; then more steps are needed |

@@ -8,7 +8,7 @@
 # - What window attention is, and what attention can compute that a convolution cannot.
 # - How to measure how similar the attention of a trained network is to a convolution.
 #
-# **You need** multi-head attention and relative positions (notebook 3), and the ViT (notebook 5).
+# **You need** multi-head attention (notebook 3a), relative positions (3b), and the ViT (notebook 5).
 #
 # **From the package:** `vit_vs_cnn.attention.convolution` (`conv2d_to_attention`, `network_to_attention`,
 # `ConvolutionalAttention`, `unexplained_energy`), `local_attention`, `train`, `to_attention`, `locality`.
@@ -38,7 +38,7 @@ generator = torch.Generator().manual_seed(0)
 #
 # $$\mathrm{conv}(X)[q] = \sum_{h=1}^{9} X[q + D_h]\, W_h + b.$$
 #
-# Multi-head attention (notebook 3) adds one term for each of its heads:
+# Multi-head attention (notebook 3a) adds one term for each of its heads:
 #
 # $$\mathrm{MHSA}(X)[q] = \sum_{h=1}^{9} \Big(\sum_k A_h[q, k]\, X[k]\Big)\, W_V^h W_O^h + b.$$
 #
@@ -146,7 +146,7 @@ print("as dot products:", f"{(output - exact).abs().max():.0e}")
 #
 # 1. **Enough heads:** one for each offset, so $K^2$ heads for a kernel of $K \times K$.
 # 2. **Positions in the scores:** the scores must be able to select $q + D_h$. Three numbers in queries and keys are
-#    enough, or relative positions (notebook 3). Without positions attention cannot do it.
+#    enough, or relative positions (notebook 3b). Without positions attention cannot do it.
 # 3. **Wide heads:** a head must be as wide as the **rank** of its matrix $W_h$.
 # 4. **Padding:** tokens of zeros outside the image, if the convolution pads with zeros.
 #
@@ -401,7 +401,7 @@ with torch.no_grad():
 # %% [markdown]
 # **Open questions** (without a solution)
 #
-# 1. A ViT with positions added to the tokens (notebook 3) has no relative positions in its scores. Can it still express
+# 1. A ViT with positions added to the tokens (notebook 3b) has no relative positions in its scores. Can it still express
 #    the offset heads of this notebook? Which queries and keys would it need?
 # 2. The converted CNN and the ViT can compute the same functions, but they start training from different weights.
 #    Design an experiment that shows whether the *start* or the *architecture* decides the accuracy with few images.
