@@ -6,11 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.clients import MODELS
-
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", ["vit", "window", "gated", "cct", "resnet", "attention"])
 def test_libraries_can_use_the_network(model):
     pytest.importorskip("onnxruntime")
     pytest.importorskip("onnxscript")
