@@ -1,4 +1,4 @@
-"""Chinese pages: a check for outdated translations, the language for browsers, and a search for Chinese words.
+"""Chinese pages: a check for outdated translations, language and links for browsers, and a search for Chinese words.
 
 The first line of a translated page names the page that it translates, and a hash of the English page at that time. A
 paragraph is one line: a line break inside one would be shown as a space between two characters.
@@ -73,9 +73,14 @@ def _pairs(run: str) -> list[str]:
 
 
 def set_language(app: Sphinx, page: str, template: str, context: dict[str, Any], *_: Any) -> None:
-    """Set the language of Chinese pages, by which browsers choose fonts and voices."""
+    """Set the language of Chinese pages, by which browsers choose fonts, and link English pages to them."""
     if page.startswith(CHINESE):
         context["language"] = "zh-CN"
+    for translation, source in pages().items():
+        if source == ROOT / f"{page}.md" and translation.is_relative_to(ROOT / CHINESE):
+            address = context["pathto"](translation.relative_to(ROOT).with_suffix("").as_posix())
+            link = f'<a href="{address}" lang="zh-CN" hreflang="zh-CN">简体中文</a>'
+            context["body"] = f'<p class="translation">{link}</p>\n{context["body"]}'
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
