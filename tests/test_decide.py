@@ -8,8 +8,10 @@ import yaml
 from PIL import Image
 
 from vit_vs_cnn.cli import main
+from vit_vs_cnn.data.image_cache import CachedImages
 from vit_vs_cnn.data.synthetic.source import render_objects
 from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.experiments import time_plan
 from vit_vs_cnn.networks import pretrained
 
 pytestmark = pytest.mark.slow
@@ -79,6 +81,25 @@ def test_a_folder_gets_a_report_and_a_repeated_command_keeps_its_plan(tmp_path, 
     _, _, *forgotten = small.split()
     assert _decide(tmp_path, "--minutes", "99", *forgotten, *named.split()) == 2
     assert "with other settings (other images" in capsys.readouterr().err.replace("\n", " ")
+
+
+def test_a_folder_that_cannot_be_read_in_half_of_the_minutes_is_sampled_once(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(pretrained, "_read_hub", _without_network)
+    monkeypatch.setattr(CachedImages, "seconds_per_file", lambda *_: 0.21)
+    monkeypatch.setattr(time_plan, "_LEAST_SAMPLE", 40)
+    _write_images(tmp_path / "photos", classes=(0, 3), of_each=60, side=16)
+    small = (
+        "--data.folder.image_size 16 --models.vit.options.patch_size 4 --protocol.batch_size 6 --trainer.logger false"
+        " --protocol.budget.steps 2 --protocol.seeds [5] --trainer.accelerator cpu --tuning.trials 1 --tuning.splits 1"
+    ).split()
+    assert _decide(tmp_path, "--minutes", "0.5", *small, "--protocol.train_sizes", "[20]") == 0
+    printed = " ".join(capsys.readouterr().err.split())
+    assert "A sample of 71 of the 120 images is used, as reading all takes about 25 s." in printed
+    assert "To use all: --data.folder.max_images 120 --minutes 1" in printed and "71 usable images" in printed
+    monkeypatch.setattr(CachedImages, "seconds_per_file", lambda *_: 9.0)
+    assert _decide(tmp_path, "--minutes", "0.5", *small, "--protocol.train_sizes", "[20]") == 0
+    printed = capsys.readouterr().err
+    assert "2 of 2 runs finished before" in printed and "A sample" not in printed
 
 
 def test_one_command_gives_an_answer_for_300_images(tmp_path, capsys):

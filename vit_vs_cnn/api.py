@@ -103,13 +103,14 @@ def train(
     with _progress(quiet):
         from vit_vs_cnn.analysis.recommendation import RecommendationKind
         from vit_vs_cnn.experiments.runner import run_experiment, train_on_all_images
-        from vit_vs_cnn.experiments.time_plan import plan_for_time
+        from vit_vs_cnn.experiments.time_plan import choose_max_images, plan_for_time
         from vit_vs_cnn.images.experiment_data import ExperimentData
         from vit_vs_cnn.runs.experiment_folder import read_finished_results
         from vit_vs_cnn.workers.trainer import world_size
 
     world_size(experiment)  # a missing device is found before the audit
     experiment, missing = _drop_missing_weights(experiment, console)
+    experiment = choose_max_images(experiment, console)
     if experiment.minutes is not None and experiment.data.kind in ("folder", "table", "own", "given"):
         _audit_first(experiment, quiet)
     pool = ExperimentData.from_experiment(experiment)

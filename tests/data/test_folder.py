@@ -233,6 +233,21 @@ def test_folds_do_not_depend_on_file_contents_or_other_classes(root, options):
     assert {name: fold for name, fold in after.items() if not name.startswith("cat")} == before
 
 
+def test_a_sample_is_stratified_by_class_and_split_and_part_of_a_larger_one(root, options):
+    for split, counts in {"train": (60, 20), "test": (30, 10)}.items():
+        for name, count in zip(("ant", "bee"), counts, strict=True):
+            fill(root / split / name, count)
+    small, large = (open_folder(root, options(max_images=count)) for count in (24, 60))
+    for source, train, test in ((small, [12, 4], [6, 2]), (large, [30, 10], [15, 5])):
+        counts = {"train": dict(zip(("ant", "bee"), train, strict=True))}
+        counts["test"] = dict(zip(("ant", "bee"), test, strict=True))
+        assert source.provenance()["counts"] == counts
+    assert {*small.listing.names} < {*large.listing.names}
+    assert {*open_folder(root, options(max_images=24, split_seed=1)).listing.names} != {*small.listing.names}
+    expected = "class 'bee' has 1 sampled train images, and needs at least 2"
+    assert expected in message_of(open_folder(root, options(max_images=6)).train)
+
+
 @pytest.mark.parametrize("validation", ["val", "valid", "validation"])
 def test_split_folders_are_used_unchanged(root, options, validation):
     for split, count in (("train", 3), (validation, 2), ("test", 1)):

@@ -134,6 +134,16 @@ class CachedImages:
         known = lambda: replace(self.listing, problems=[], dropped=(0, 0))  # noqa: E731
         return CachedImages(self.kind, known, read, root, sized, stored=self)
 
+    def seconds_per_file(self, count: int) -> float:
+        """Mean time for decoding one of all files, measured with ``count`` of them."""
+        root, options, names = self.root, self.options, self.listed.names
+        assert root is not None and options is not None, "only files are decoded"
+        chosen = names[:: max(1, len(names) // count)]
+        pixels = np.empty((len(chosen), 3, *as_rows_and_cols("image_size", options.image_size)), np.uint8)
+        start = time.perf_counter()
+        _decode_rows(root if root.is_dir() else root.parent, chosen, pixels, Decoding(options.resize))
+        return (time.perf_counter() - start) / len(chosen)
+
     @cached_property
     def fingerprint(self) -> str:
         """Hash of the images for training and validation and, after a dash, of the test images, if there are any."""
@@ -186,7 +196,9 @@ def open_table(path: Path | str, options: TableOptions | None = None) -> CachedI
 def _open_files(
     kind: str, list_files: Callable[[Path, Any], ImageListing], path: Path, options: FolderOptions | TableOptions
 ) -> CachedImages:
-    list_images = lambda: list_files(path, options).add_folds(options)  # noqa: E731
+    def list_images() -> ImageListing:
+        return list_files(path, options).sample(options.max_images, options.split_seed).add_folds(options)
+
     return CachedImages(kind, list_images, lambda listing: _load_files(listing, path, options), path, options)
 
 

@@ -117,6 +117,23 @@ class ImageListing:
         parts = {name: [values[row] for row in rows if row < len(values)] for name, values in columns.items() if values}
         return replace(self, **parts)
 
+    def sample(self, count: int | None, seed: int) -> "ImageListing":
+        """The listing of ``count`` images in the order of ``nested_order``, by class and split; all with None."""
+        if count is None or count >= len(self.names):
+            return self
+        import torch
+
+        from vit_vs_cnn.data.subsets import nested_order
+
+        pairs = [
+            SPLITS.index(split) * len(self.class_names) + label
+            for split, label in zip(self.splits, self.labels, strict=True)
+        ]
+        sampled = self.select(sorted(nested_order(torch.tensor(pairs), seed)[:count].tolist()))
+        known = {problem.name for problem in self.problems}
+        small = [problem for problem in sampled.small_classes("sampled ") if problem.name not in known]
+        return replace(sampled, problems=[*self.problems, *small])
+
     def counts(self) -> dict[str, dict[str, int]]:
         """Number of images of each class in each split."""
         pairs = Counter(zip(self.splits, self.labels, strict=True))

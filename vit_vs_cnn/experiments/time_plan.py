@@ -16,11 +16,12 @@ from vit_vs_cnn.config.identity import plain_values
 from vit_vs_cnn.config.recipes import recipe_source
 from vit_vs_cnn.config.schema import RecipeSource
 from vit_vs_cnn.console import format_count, join_names
+from vit_vs_cnn.data.image_cache import CachedImages
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments.analysis_plan import find_binding_plan
 from vit_vs_cnn.experiments.timing import choose_micro_batches, choose_precision, runs_at_a_time, seconds_per_step
 from vit_vs_cnn.experiments.tuning import count_splits
-from vit_vs_cnn.images.experiment_data import ExperimentData
+from vit_vs_cnn.images.experiment_data import ExperimentData, open_source
 from vit_vs_cnn.runs.status import duration
 from vit_vs_cnn.statistics.pair_comparison import MIN_SEEDS_FOR_CONCLUSION, too_few_images
 from vit_vs_cnn.workers.probe import count_parallel_batches
@@ -46,6 +47,9 @@ LEAST_RATIO, MOST_RATIO = 1.5, 100 ** (1 / 3)
 _VALIDATIONS = 6  # of a run: five in the training and one at its end
 _PROCESS = 12.0  # seconds until a new process has read the images
 _MARGIN = 1.15  # other work on the machine, and the report
+
+#: Share of the minutes for reading files and computing features, smallest sample that is chosen, and timed files.
+_READING_SHARE, _LEAST_SAMPLE, _TIMED_FILES = 0.5, 1000, 64
 
 #: Suffixes of the names of a pretrained model and of the same network fine-tuned.
 _PRETRAINED, _FINETUNED = "_pretrained", "_finetuned"
@@ -164,9 +168,12 @@ class GridTimeModel:
         count = len(self.pool.images)
         if self.experiment.protocol.scored_on == "test" and self.pool.fold(0) is None:
             count += self.pool.test_count
+        return count * self.feature_seconds_per_image(model)
+
+    def feature_seconds_per_image(self, model: str) -> float:
         protocol = self.experiment.protocol
         at_a_time = count_parallel_batches(protocol.threads) if trains_on_cpu(self.experiment) else 1
-        return count * self.times[model] / (3 * protocol.batch_size) / at_a_time
+        return self.times[model] / (3 * protocol.batch_size) / at_a_time
 
 
 def free_settings(fixed: Collection[str]) -> list[str]:
@@ -251,6 +258,51 @@ def spread_sizes(pool: ExperimentData, count: int) -> list[int]:
 def budget_steps(budget: Budget) -> tuple[int, ...]:
     """Amounts of a budget in steps; empty for other units."""
     return tuple(int(amount) for amount in budget.amounts) if budget.unit == "steps" else ()
+
+
+def choose_max_images(experiment: Experiment, console: Console) -> Experiment:
+    """The experiment with a sample of its files, if reading all takes more than half of its ``minutes``.
+
+    The time includes the features for linear probes. A started experiment keeps its sample, and a user's choice of
+    ``max_images`` is kept. Raises InputError: unusable files, or a network that fails.
+    """
+    options, minutes = experiment.data.file_options, experiment.minutes
+    if minutes is None or options is None or options.max_images is not None:
+        return experiment
+
+    def limited(count: int | None) -> Experiment:
+        sampled = {experiment.data.kind: replace(options, max_images=count)}
+        return replace(experiment, data=replace(experiment.data, **sampled))
+
+    if (started := _started_experiment(experiment)) is not None:
+        return limited(None if started.data.file_options is None else started.data.file_options.max_images)
+    source = open_source(experiment.data)
+    assert isinstance(source, CachedImages), "files are cached"
+    count, least = len(source.listed.names), max(_LEAST_SAMPLE, PER_CLASS * len(source.listed.class_names))
+    if count <= least:
+        return experiment
+    console.print(f"Timing a few of {count:,} images ...")
+    sampled = choose_precision(limited(least))
+    pool = ExperimentData.from_experiment(sampled)
+    probes = [name for name, model in sampled.models.items() if model.finetune.head]
+    costs = GridTimeModel(sampled, pool, {name: seconds_per_step(sampled, name, pool) for name in probes})
+    decodings = 1 + sum(model.weights is not None for model in sampled.models.values())  # at the size of each network
+    seconds = decodings * source.seconds_per_file(_TIMED_FILES) + sum(map(costs.feature_seconds_per_image, probes))
+    affordable = max(least, round_down(_READING_SHARE * 60 * minutes / seconds))
+    if affordable >= count:
+        return experiment
+    needed = math.ceil(count * seconds / _READING_SHARE / 60)
+    console.print(
+        f"A sample of {affordable:,} of the {count:,} images is used, as reading all takes about "
+        f"{duration(count * seconds)}. To use all: --data.{experiment.data.kind}.max_images {count} --minutes {needed}"
+    )
+    return limited(affordable)
+
+
+def round_down(value: float) -> int:
+    """A number rounded down to two digits."""
+    unit = 10 ** max(0, len(str(int(value))) - 2)
+    return int(value) // unit * unit
 
 
 def plan_for_time(
