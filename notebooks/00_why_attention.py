@@ -1,7 +1,11 @@
 # %% [markdown]
 # # 0. Why attention?
 #
-# **What you will learn:** why a vector of fixed size is a bottleneck, and how queries, keys and values remove it.
+# **What you will learn**
+#
+# - Why a vector of fixed size is a bottleneck, and how fast a recurrent network forgets.
+# - What queries, keys and values are.
+# - How attention differs from looking up a key in a dictionary.
 #
 # **You need** tensors in PyTorch and gradients. No attention yet.
 
@@ -25,8 +29,12 @@ from vit_vs_cnn.reporting.style import NEUTRAL_COLOUR, SERIES_COLOURS
 #
 # ## How much of the first word is left?
 #
-# Let $c$ be the last state of a GRU after $T$ random inputs, or the output of an attention layer for one query. The
-# influence of input $t$ is the norm of $\partial c / \partial x_t$. Neither network is trained.
+# A GRU is a recurrent network: at each step it computes a new state from its old state and the next input. Let $c$ be
+# its last state after $T$ random inputs.
+#
+# We compare it with an attention layer. It gets a vector that asks for something, the *query*, and returns one vector,
+# which is a weighted mean over all inputs. (The next sections explain how.) The influence of input $t$ is the norm of
+# $\partial c / \partial x_t$. Neither network is trained.
 
 
 # %%
@@ -58,8 +66,13 @@ axes[1].legend(fontsize=8)
 plt.tight_layout()
 
 # %% [markdown]
-# In the GRU, the influence falls exponentially with the distance: early inputs are forgotten. In the attention layer
-# the distance does not matter. Training lets a GRU remember for longer, but its state still has 32 numbers.
+# In the GRU, the influence falls exponentially with the distance: early inputs are forgotten. In the attention layer it
+# does not fall with the distance. This layer does not know where an input is: the printed factors of 2 to 6 between
+# first and last come from the random inputs. With more inputs each has less influence, since the weights sum to one.
+#
+# The figure shows forgetting. Training lets a GRU remember for longer, but its state still has 32 numbers: that is the
+# bottleneck. One output of attention has a fixed size, too. But the decoder asks with a new query at each step, so
+# no single vector must contain everything.
 #
 # ## Cues: what draws attention
 #
@@ -67,7 +80,11 @@ plt.tight_layout()
 # The *volitional* cue is what we want: we look for something to read, and see the book.
 #
 # In attention, what a thing can be found by is its **key**, and what we want is the **query**. What we take from it is
-# its **value**. Here each key has two numbers, "stands out" and "can be read". A softmax turns scores into weights.
+# its **value**. Here each key has two numbers, "stands out" and "can be read".
+#
+# A **score** is a number that measures how much a key counts. The nonvolitional cue is a score from the key alone. The
+# volitional cue is a score from the query and the key together. The *softmax*, $e^{s_i} / \sum_j e^{s_j}$, turns scores
+# into weights: positive numbers that sum to one.
 
 # %%
 things = ("paper", "report", "red cup", "notes", "book")

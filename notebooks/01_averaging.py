@@ -1,8 +1,11 @@
 # %% [markdown]
 # # 1. From averaging to attention
 #
-# **What you will learn:** how to predict by a weighted mean of observed values (Nadaraya and Watson, 1964), how to
-# choose the kernel's bandwidth without overfitting, and why this *is* the attention of every Transformer.
+# **What you will learn**
+#
+# - How to predict by a weighted mean of observed values (Nadaraya and Watson, 1964).
+# - How to choose the kernel's bandwidth without overfitting.
+# - Why scaled dot-product attention, that of most Transformers, is such a mean with one particular kernel.
 #
 # **You need** tensors and broadcasting in PyTorch, gradient descent, and [notebook 0](00_why_attention.ipynb).
 #
@@ -234,6 +237,9 @@ assert abs(learned.bandwidth.item() - log_h.exp().item()) < 0.01
 # does not know this. A plain kernel measures the distance in both coordinates. Instead we project queries and keys by
 # one learned vector, $x \mapsto w \cdot x$, and measure the distance after the projection. The loss is again the
 # leave-one-out error.
+#
+# For comparison, both coordinates get the same weight: 1, 2, 4, 8 or 16. Multiplying positions by a weight is the same
+# as dividing the bandwidth by it.
 
 # %%
 positions = torch.randn(100, 2, generator=generator)
@@ -260,8 +266,9 @@ print(f"error: {plain:.3f} with equal weights (best of five bandwidths), {loss.i
 print("direction of the learned w:", (w / w.norm()).detach()[:, 0].numpy().round(2))
 
 # %% [markdown]
-# Both components of $w$ are nearly the same: the model has learned to use the sum. **Learned queries and learned keys
-# are what attention adds to kernel regression.** (And learned values: see notebook 2.)
+# Both components of $w$ are nearly the same: the model has learned to use the sum. **A learned projection decides what
+# counts as near.** Here queries and keys share it. Attention learns one projection for the queries, another for the
+# keys and a third for the values (notebook 2).
 #
 # ## The exponential kernel is the scaled dot product
 #
@@ -269,14 +276,15 @@ print("direction of the learned w:", (w / w.norm()).detach()[:, 0].numpy().round
 #
 # $$e^{-|q - k|^2 / 2h^2} = e^{q \cdot k / h^2}\; e^{-|q|^2/2h^2}\; e^{-|k|^2/2h^2}$$
 #
-# The factor with $|q|^2$ is the same for all keys of a query, so it cancels when the weights are normalised. Drop the
-# factor with $|k|^2$ as well, and the **exponential kernel** $e^{q \cdot k/h^2}$ remains. With $h^2 = \sqrt d$, where
-# $d$ is the number of dimensions, its weights are
+# The factor with $|q|^2$ is the same for all keys of a query, so it cancels when the weights are normalised. The factor
+# with $|k|^2$ does not cancel. To drop it is a choice, which gives another kernel: any positive function of query and
+# key gives weights. The **exponential kernel** $e^{q \cdot k/h^2}$ remains. With $h^2 = \sqrt d$, where $d$ is the
+# number of dimensions, its weights are
 #
 # $$w_i(q) = \operatorname{softmax}_i\!\left(\frac{q \cdot k_i}{\sqrt d}\right)$$
 #
-# This is scaled dot-product attention. We compute it by hand in three lines, with the kernel, with the package's
-# function and with torch's:
+# This is scaled dot-product attention. (Notebook 4c has attention with other kernels.) We compute it by hand, with the
+# kernel, with the package's function and with torch's. `KernelScore` has $h^2 = \sqrt d$ by default:
 
 # %%
 q, k, v = torch.randn(3, 1, 1, 11, 16, dtype=torch.float64, generator=generator).unbind()
@@ -292,8 +300,8 @@ for name, output in {"kernel": by_kernel, "package": by_package, "torch": by_tor
     assert difference < 1e-12
 
 # %% [markdown]
-# If all keys have the same length, the Gaussian kernel gives the same weights: then the factor with $|k|^2$ cancels,
-# too.
+# If all keys have the same length, the factor with $|k|^2$ cancels, too. Then the Gaussian kernel gives the same
+# weights.
 
 # %%
 same_length = k / k.norm(dim=-1, keepdim=True)
