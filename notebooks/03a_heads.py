@@ -1,8 +1,11 @@
 # %% [markdown]
 # # 3a. Heads
 #
-# **What you will learn:** how several attention heads run in parallel, how many parameters they need, and what
-# cross-attention is.
+# **What you will learn**
+#
+# - Why one attention head is not enough, and how several heads run in parallel.
+# - How many parameters they need.
+# - What cross-attention is.
 #
 # **You need** [notebook 2](02_scores.ipynb): queries, keys, values, masks.
 #
@@ -25,7 +28,7 @@ STEPS = 200  # of training, for each number of heads
 # ## Why one head is not enough
 #
 # A head returns *one* mean for each query. If a token needs the value on its left *and* the value on its right, a
-# single head can only mix them, half and half. Two heads return both:
+# single head can only mix them, for example half and half. Two heads return both:
 
 # %%
 values = torch.tensor([[10.0], [20.0], [40.0]])  # left, own, right
@@ -92,8 +95,8 @@ assert torch.allclose(by_hand, output, atol=1e-5)
 assert torch.allclose(output, expected, atol=1e-5)
 
 # %% [markdown]
-# **Parameters.** Four $D \times D$ matrices and four biases: $4 D^2 + 4 D$. The number of heads does not matter,
-# since the heads split the width: the more heads, the narrower each of them.
+# **Parameters.** In self-attention on tokens of width $D$ there are four $D \times D$ matrices and four biases: $4 D^2 + 4
+# D$. The number of heads $H$ does not matter, since the heads split the width: each of them has the width $D / H$.
 
 
 # %%
@@ -110,7 +113,8 @@ for heads in (1, 3, 12):
 #
 # We train the example from above. Eight digits are arranged in a circle, and each token must name the digit on its
 # left *and* the digit on its right. The network is one attention layer. Each token is made of its digit and its
-# position, both as one-hot vectors. (Notebook 3b explains why it needs the position.)
+# position, both as one-hot vectors. (Notebook 3b explains why it needs the position.) In the code, `self.head` is no
+# attention head: it is the last linear layer, the *classifier head*, here and in later notebooks.
 
 
 # %%
@@ -159,15 +163,17 @@ attention_heatmaps([list(maps.values())], column_labels=list(maps), limits=(0.0,
 
 # %% [markdown]
 # Rows are queries, columns are keys; the maps are means over 500 sequences. The single head splits its weight between
-# both neighbours, with a little more for one of them. From this mean a linear map can read the digit that has more
-# weight, but hardly the other. Of two heads, one attends to the left neighbour and the other to the right one. Which of
-# them takes which side depends on the initial weights.
+# both neighbours, with a little more for one of them. A little more is enough to read this digit: it is the largest
+# entry of the mean, and a linear map can find the largest entry. It cannot find the second largest, so the other digit
+# is mostly wrong. Of two heads, one attends to the left neighbour and the other to the right one. Which of them takes
+# which side depends on the initial weights.
 #
 # ## Self-attention and cross-attention
 #
 # In **self-attention** queries, keys and values come from one sequence. In **cross-attention** the queries come from
 # one sequence, and the keys and values from another: each token of the first reads the second. The two may differ in
-# length and width. The output has the length of the queries.
+# length and width. The output has the length of the queries. Below, $W_K$ and $W_V$ are $20 \times 12$ matrices, so the
+# number of parameters is not $4 D^2 + 4 D$.
 
 # %%
 text = torch.randn(1, 4, 12, generator=generator)  # gives the queries
@@ -182,7 +188,7 @@ print("output", tuple(output.shape), "weights", tuple(weights.shape))
 # ## In short
 #
 # - A head returns one mean per query. Several heads return several means, side by side.
-# - Split the channels, attend in each head, concatenate, project: as many parameters as one head, $4 D^2 + 4 D$.
+# - Split the channels, attend in each head, concatenate, project: $4 D^2 + 4 D$ parameters, as with one head.
 # - Trained heads specialise: here one reads the left neighbour, the other the right one.
 # - In cross-attention, queries come from one sequence, keys and values from another.
 #

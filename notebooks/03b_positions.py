@@ -1,8 +1,11 @@
 # %% [markdown]
 # # 3b. Positions
 #
-# **What you will learn:** that attention alone ignores the order of tokens, four ways to encode positions (sinusoidal,
-# learned, relative, rotary), and how attention differs from convolution and recurrence.
+# **What you will learn**
+#
+# - Why attention alone ignores the order of tokens.
+# - Four ways to encode positions: sinusoidal, learned, relative and rotary.
+# - How attention differs from convolution and recurrence.
 #
 # **You need** [notebook 3a](03a_heads.ipynb): multi-head attention.
 #
@@ -169,7 +172,7 @@ for name in ("none", "sinusoidal", "learned", "relative", "rotary"):
 # finds the right place.
 #
 # How do the *scores* depend on the positions? We give all 16 tokens the same digit, so that they differ in position
-# only, and plot the trained weights: the softmax of the scores.
+# only. We print how scores change, over all rows, and plot the attention weights of the trained models.
 
 # %% tags=["numbers-vary"]
 del models["none"]
@@ -185,8 +188,9 @@ attention_heatmaps([[scores.softmax(dim=1) for scores in shown.values()]], colum
 
 # %% [markdown]
 # All four models attend two places to the left of the diagonal, from the third row on. (The first two rows were not
-# trained.) Relative and rotary scores have constant diagonals: they depend only on the **difference** of positions. The
-# other two depend on both **absolute** positions, and had to learn the same rule for each row anew. Sinusoidal vectors
+# trained. The printed maxima include them, but in the figure the trained rows of sinusoidal and learned differ, too.)
+# Relative and rotary scores have constant diagonals: positions count only through their **difference**. In the other
+# two, scores depend on both **absolute** positions, and the rule had to be learned for each row anew. Sinusoidal vectors
 # *allow* scores that depend on the difference only, as the similarity above shows, but nothing forces $W_Q$ and $W_K$ to
 # use this.
 #
@@ -194,12 +198,17 @@ attention_heatmaps([[scores.softmax(dim=1) for scores in shown.values()]], colum
 # equivariance**, as a convolution has. An assumption like this, which is built into a layer before any training, is
 # an **inductive bias**.
 #
-# | | where it is added | what a score depends on | parameters, for $n$ positions | more positions than in training |
+# Besides the content of the tokens, a score depends on positions as the third column lists:
+#
+# | | where it is added | positions in a score | parameters, for $n$ positions | more positions than in training |
 # | --- | --- | --- | --- | --- |
-# | sinusoidal | added to tokens | both positions | none | computed |
-# | learned | added to tokens | both positions | $nD$ | must be interpolated |
-# | relative | added to scores | the difference | $H(2n - 1)$ | untrained offsets |
-# | rotary | rotates queries and keys | the difference | none | computed |
+# | sinusoidal | added to tokens | both positions | none | encodings can be computed |
+# | learned | added to tokens | both positions | $nD$ | no vectors: they must be interpolated |
+# | relative | added to scores | the difference | $H(2n - 1)$ | no trained numbers for larger differences |
+# | rotary | rotates queries and keys | the difference | none | angles can be computed |
+#
+# That an encoding can be computed does not mean that the model works there: no model was trained at these positions, and
+# this notebook does not test it.
 #
 # In images a position is a row and a column. The layers of the package take a grid `(rows, columns)`; here it has one
 # row.
@@ -207,8 +216,8 @@ attention_heatmaps([[scores.softmax(dim=1) for scores in shown.values()]], colum
 # ## Rotary: why rotation gives differences
 #
 # Treat two channels as one complex number and rotate it: $q \mapsto q\, e^{i m \omega}$ at position $m$, $k \mapsto
-# k\, e^{i n \omega}$ at position $n$. The dot product is the real part of $q \bar k\, e^{i(m - n)\omega}$. It depends
-# on $m - n$ only.
+# k\, e^{i n \omega}$ at position $n$. The dot product is the real part of $q \bar k\, e^{i(m - n)\omega}$. The positions
+# are in it only as $m - n$.
 
 # %%
 q, k = torch.tensor(1.0 + 2.0j), torch.tensor(0.5 - 1.0j)
@@ -263,7 +272,9 @@ attention_heatmaps(
 # the query, which determines the weights.)
 #
 # The convolution has two inductive biases: *locality*, and translation equivariance, since every position uses the same
-# weights. Self-attention without positions has neither. It must learn from data what the convolution assumes.
+# weights. Self-attention has no locality. Without positions it is equivariant to shifts, as to every permutation, but it
+# then ignores order altogether. With absolute positions it has neither, and must learn from data what the convolution
+# assumes.
 
 # %%
 zero = {name: (map == 0).float().mean().item() for name, map in maps.items()}
@@ -285,9 +296,10 @@ assert maps["recurrence"][15, 0] < 0.1 * maps["recurrence"][15, 15]
 #
 # - Attention without positions is equivariant to permutations: it reads a bag of words.
 # - Sinusoidal and learned vectors are added to tokens: scores depend on both absolute positions.
-# - A relative bias and rotations make scores depend on the difference only: translation equivariance.
+# - With a relative bias or rotations only the difference of positions counts: translation equivariance.
 # - A convolution needs $O(n/k)$ layers between distant tokens, recurrence $O(n)$ steps, self-attention one layer of $O(n^2)$.
-# - Locality and translation equivariance are inductive biases of the convolution. Attention has to learn them.
+# - Locality and translation equivariance are inductive biases of the convolution. Attention with absolute positions has
+#   to learn them.
 #
 # ## Exercises
 #
@@ -308,8 +320,8 @@ assert torch.allclose(encoding[:-7] @ rotation.T, encoding[7:], atol=1e-4)
 attention = MultiHeadAttention(12, 3)
 masked = attention(tokens[:, order], mask=causal_mask(5))
 assert not torch.allclose(masked, attention(tokens, mask=causal_mask(5))[:, order], atol=1e-3)
-# No: with the mask, each token depends on how many tokens came before it. So decoders can work without position encodings,
-# and encoders cannot.
+# No: with the mask, each token depends on how many tokens came before it. So a decoder has some information about order
+# without position encodings, and an encoder has none. Whether this is enough depends on the task.
 
 # %% [markdown]
 # **3. Rotary by hand.** Rotate random queries and keys by complex numbers, and compare with `RotaryPosition((1, 16),
