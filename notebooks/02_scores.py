@@ -1,8 +1,12 @@
 # %% [markdown]
 # # 2. Scores and softmax
 #
-# **What you will learn:** to compute attention with pencil and paper, two ways to score a key, why scores are divided by
-# $\sqrt d$, and what a mask does.
+# **What you will learn**
+#
+# - How to compute attention with pencil and paper.
+# - Two ways to score a key.
+# - Why scores are divided by $\sqrt d$.
+# - What a mask does.
 #
 # **You need** [notebook 1](01_averaging.ipynb): attention is a weighted mean.
 #
@@ -37,7 +41,8 @@ from vit_vs_cnn.reporting.style import COLOURS, SERIES_COLOURS
 #
 # A Python dictionary returns the value whose key equals the query, and fails if there is none. Attention compares the
 # query with *all* keys and gives each key a **score**. The softmax turns the scores into weights, and the output is
-# the weighted mean of all values. It never fails, and everything has a gradient.
+# the weighted mean of all values. Every query gets an answer, and its derivative exists. Two limits follow below: a query
+# that may attend to no key, and derivatives that vanish.
 #
 # In a Transformer, queries, keys and values are computed from the tokens by three learned matrices:
 #
@@ -96,7 +101,8 @@ assert torch.allclose(output[0], first)
 #
 # ## With the package
 #
-# The function takes inputs of shape `(batch, heads, tokens, head_dim)`; here batch and heads have size one. `@`
+# The function takes inputs of shape `(batch, heads, tokens, head_dim)`. *Heads* are several attentions side by side
+# (notebook 3a), and `head_dim` is $d$, the width of a query or key in one head. Here batch and heads have size one. `@`
 # multiplies the last two axes as matrices, for every index of the leading axes: a *batch matrix multiplication*.
 
 # %%
@@ -133,8 +139,9 @@ figure
 #
 # $$s(q, k) = w^\top \tanh(W_q\, q + W_k\, k)$$
 #
-# Queries and keys may have different widths. Broadcasting pairs every query with every key: `(queries, 1, hidden) +
-# (1, keys, hidden)`.
+# Here $q$ and $k$ are columns, so the matrices are on their left. The score has parameters: $W_q$, $W_k$ and $w$. They are
+# not the $W_Q$ and $W_K$ that compute queries and keys from tokens. Queries and keys may have different widths.
+# Broadcasting pairs every query with every key: `(queries, 1, hidden) + (1, keys, hidden)`.
 
 # %%
 queries, keys = torch.randn(4, 3, generator=generator), torch.randn(6, 5, generator=generator)
@@ -155,8 +162,9 @@ print(tuple(ScoredAttention(score)(queries, keys, values).shape))
 
 # %% [markdown]
 # The additive score stores a hidden vector for each *pair* of query and key. The dot product is a single matrix
-# multiplication, faster and smaller, so Transformers use it (Vaswani et al., 2017, section 3.2.1). But it needs a
-# correction, which the same section explains:
+# multiplication, faster and smaller, so Transformers use it (Vaswani et al., 2017, section 3.2.1). It has no parameters,
+# and needs queries and keys of equal width. $W_Q$ and $W_K$ provide this: both map tokens, of any width, to the width
+# $d$. But the dot product needs a correction, which the same section explains:
 #
 # ## Why $1/\sqrt d$
 #
@@ -185,12 +193,13 @@ plt.tight_layout()
 # %% [markdown]
 # Without the division, one key has nearly all of the weight. With it, all 16 keys take part.
 #
-# In the first case the model hardly learns. The derivative of the softmax $p$ with respect to the scores is the matrix
+# In the first case queries and keys get hardly any gradient, so they would hardly change in training. The reason is the
+# derivative of the softmax $p$ with respect to the scores:
 #
 # $$J = \operatorname{diag}(p) - p\, p^\top$$
 #
-# If one weight is 1 and the others are 0, then $J = 0$, and queries and keys get no gradient. First we check the
-# formula:
+# This matrix is the *Jacobian*. If one weight is 1 and the others are 0, then $J = 0$, and queries and keys get no
+# gradient. First we check the formula:
 
 # %%
 scores = torch.tensor([1.0, 2.0, 3.0])
@@ -297,10 +306,10 @@ assert torch.allclose(ours(tokens, mask=causal), output, atol=1e-5)
 # %% [markdown]
 # ## A query with no key to attend to
 #
-# In the second mask, the query in row 3 has length 0. What should its softmax be? A common trick replaces masked
-# scores by $-10^6$. Then all its scores are equal, and it attends uniformly *to the padding*. With minus infinity the
-# softmax is 0/0, and the NaN spreads through the whole network. In this package such a row gets zero weights, a zero
-# output and zero gradients.
+# In the second mask, the query in row 3 of the figure (the fourth, since rows count from 0) has length 0. What should its
+# softmax be? A common trick replaces masked scores by $-10^6$. Then all its scores are equal, and it attends uniformly
+# *to the padding*. With minus infinity the softmax is 0/0, and the NaN spreads through the whole network. In this package
+# such a row gets zero weights, a zero output and zero gradients.
 
 # %%
 scores, nothing = torch.tensor([1.0, 2.0, 3.0]), torch.tensor([False, False, False])
@@ -367,8 +376,10 @@ assert torch.allclose(safe / safe.sum(), torch.tensor([0.0, 1.0, 2.0]).softmax(d
 
 # %% tags=["solution", "hide-cell"]
 for factor in (1, 10, 100):
-    print(factor, ((Q @ K.T) * factor).softmax(dim=-1)[1].numpy().round(3))
-# It becomes a dictionary: all weight is on the best key, or shared equally by the best keys.
+    rows = ((Q @ K.T) * factor).softmax(dim=-1)
+    print(f"{factor:3}: first token", rows[0].numpy().round(3), "second token", rows[1].numpy().round(3))
+assert torch.allclose(rows[:2], torch.tensor([[0.5, 0.0, 0.5], [0.0, 0.0, 1.0]]))
+# It becomes a dictionary: all weight is on the best key (second token), or shared equally by the best keys (first token).
 
 # %% [markdown]
 # **3. Padding does not matter.** Put other numbers into the padding of the keys and values. Does any output change?
@@ -402,6 +413,7 @@ assert torch.allclose(s.grad, (p * (v @ g - loss)).detach(), atol=1e-6)
 # %% tags=["solution", "hide-cell"]
 additive, dot_product = 1000 * 1000 * 64, 1000 * 1000
 print(f"additive {additive:,}, dot product {dot_product:,}: {additive // dot_product} times as many")
+assert hidden.numel() == 4 * 6 * 8  # above: 8 hidden numbers for each of 4 x 6 pairs
 
 # %% [markdown]
 # **Open questions** (without a solution)

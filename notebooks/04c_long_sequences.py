@@ -1,8 +1,11 @@
 # %% [markdown]
 # # 4c. Long sequences
 #
-# **What you will learn:** two ways to attend to long sequences at less than $n^2$ cost: linear attention and local
-# attention.
+# **What you will learn**
+#
+# - How linear attention avoids the $n^2$ scores, and that it has another kernel.
+# - How well random features approximate softmax attention.
+# - How local attention computes a band of scores, and what it gives up.
 #
 # **You need** [notebook 2](02_scores.ipynb): scores, softmax, masks.
 #
@@ -95,9 +98,12 @@ plt.tight_layout()
 # ## Random features
 #
 # The price is a different kernel, less peaked than the exponential one. *Random features* (Choromanski et al., 2021)
-# approximate the exponential kernel itself, and more features approximate it better. We print the error of the
-# output, relative to its norm, for heads of width 16. The standard deviation of the scores measures how peaked the
-# exact attention is.
+# approximate the exponential kernel itself. Divide queries and keys by $d^{1/4}$. A feature is $\phi_\omega(x) =
+# e^{\omega \cdot x - |x|^2/2}$, where $\omega$ is a random vector with normal entries. The mean of $\phi_\omega(q)\,
+# \phi_\omega(k)$ over all $\omega$ is exactly $e^{q \cdot k}$, and $m$ features estimate this mean from $m$ samples.
+#
+# We print the error of the output, relative to its norm, for heads of width 16. The standard deviation of the scores
+# measures how peaked the exact attention is.
 
 # %%
 COUNTS = (16, 64, 256)
@@ -120,15 +126,18 @@ assert all(row[0] > row[-1] for row in errors.values())
 assert errors[0.25][-1] < errors[1.0][-1]
 
 # %% [markdown]
-# The flatter the attention, the better the approximation, and the more do additional features help. But 16 features, as
-# many as a head has channels, are never enough, and with 256 an error of an eighth of the output remains. Queries and
-# keys with unit normal entries have scores with a standard deviation of 1. There, even with 256 features for 16
-# channels, the error is as large as the output.
+# The flatter the attention, the better the approximation. From 16 to 256 features the error falls by a factor of 3.4 in
+# the first row, 1.8 in the second and 1.1 in the last. With 16 features, as many as a head has channels, it is at least
+# 44 %. Even the smallest error, 13 %, is an eighth of the output. Queries and keys with unit normal entries have scores
+# with a standard deviation of 1. There the error stays larger than the output, and 256 features are no better than 64.
+#
+# Here 256 features save nothing, since there are only 256 tokens: a feature matrix is as large as that of the scores.
+# Features save work only if there are far more tokens than features.
 #
 # ## Local attention
 #
 # The other way is to attend to neighbours only: **local attention**, also called truncated self-attention. A band of
-# width $w$ costs $n w$ scores instead of $n^2$. For a sequence of 24 equal tokens, these are the attention weights:
+# width $w$ costs at most $n w$ scores instead of $n^2$. For a sequence of 24 equal tokens, these are the attention weights:
 
 # %%
 n = 24
@@ -146,7 +155,10 @@ attention_heatmaps([[weights[0, 0] for weights in shown.values()]], column_label
 
 # %% [markdown]
 # Each matrix has one row for each query. The second and the fourth are causal: nothing above the diagonal. The third and
-# the fourth are local: a band of five keys, so the number of scores grows with $n$ and not with $n^2$.
+# the fourth are local: a band of five keys, so the number of scores grows with $n$ and not with $n^2$. It is a little
+# below $24 \cdot 5 = 120$, because the ends of the sequence cut the band.
+#
+# The price: in one layer a token reads nothing outside its window. Distant tokens need several layers (exercise 2).
 #
 # A window is a mask in the shape of a band. The package skips the scores that the mask would remove. A convolution
 # has fixed weights; local attention computes its weights from the tokens. Notebook 6 makes this comparison exact.
@@ -163,7 +175,7 @@ assert torch.allclose(by_mask, by_window, atol=1e-6)
 # ## In short
 #
 # - If the kernel is a product of features, moving the brackets replaces $n^2$ scores by a $d \times d$ matrix.
-# - Random features approximate the softmax: well for flat attention, poorly for peaked attention.
+# - Random features approximate the softmax: here with an error from 13 % (flat attention) to more than 100 % (peaked).
 # - Local (truncated) attention computes a band of scores; stacked layers enlarge the receptive field.
 # - Locality is an inductive bias, which convolutions have as well.
 #
