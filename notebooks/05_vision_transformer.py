@@ -57,9 +57,9 @@ for axis, patch in zip(right.subplots(8, 8).flat, patches[0], strict=True):
 # The right side shows the same pixels in 64 pieces. The ViT gets them as a list: that two pieces are neighbours is not
 # part of it.
 #
-# A linear map $E$ turns each patch into a vector of width $D$: $z_i = E x_i + b$. The same map is applied to every
-# patch, $P$ pixels apart. That is a **convolution with kernel size $P$ and stride $P$**. The first layer of a ViT is
-# a convolution.
+# A linear map $E$ turns each patch into a vector of width $D$: $z_i = E x_i + b$. It has $48 D + D$ parameters, so 3,136
+# for $D = 64$. The same map is applied to every patch, $P$ pixels apart. That is a **convolution with kernel size $P$
+# and stride $P$**. The first layer of a ViT is a convolution.
 
 # %%
 torch.manual_seed(0)
@@ -115,7 +115,7 @@ for axis, image, title in zip(axes, (images[0], shuffled[0]), ("image", "the sam
 # - the **mean** of the patch tokens after the last layer.
 #
 # The mean is also attention: its query has the same score for every key. The package's ViT takes the mean by default;
-# `pool="class"` selects the class token.
+# `pool="class"` selects the class token. This notebook does not compare their accuracy.
 
 # %%
 query = torch.zeros(8, 1, 1, 64)  # (image, head, query, width): all scores are 0
@@ -126,7 +126,7 @@ print("mean = attention of a zero query:", torch.allclose(gathered[:, 0, 0], tok
 # ## A ViT in 25 lines
 #
 # $Z_0 = XE + E_{pos}$, then $L$ blocks $Z' = Z + \mathrm{MHA}(\mathrm{LN}(Z))$, $Z'' = Z' + \mathrm{MLP}(\mathrm{LN}(Z'))$, and
-# a linear head on the normed mean (Dosovitskiy et al. 2021, equations 1 to 4). The positions start with a standard
+# a linear classifier head on the normed mean (Dosovitskiy et al. 2021, equations 1 to 4). The positions start with a standard
 # deviation of 0.5: large enough beside patch tokens of about 1, and not larger than the content.
 
 
@@ -201,7 +201,8 @@ print(f"{total:,} MACs; {by_part['attention'] * depth / total:.0%} of them are m
 # ## Training
 #
 # The training set has 1,000 synthetic images of ten shapes. Each channel is normalised by its mean and standard
-# deviation. Another 500 images are the validation set.
+# deviation. Another 500 images are the validation set. (The function that renders images has two independent series of
+# them, called "train" and "test". Here the second one validates.)
 
 # %% tags=["parameters"]
 STEPS = 150
@@ -297,13 +298,14 @@ axis.set(xlabel="step", ylabel="accuracy", ylim=(0, 1))
 _ = axis.legend(frameon=False, fontsize=8)
 
 # %% [markdown]
-# Compare the two solid lines: the CNN is more accurate on new images, with half of the parameters. Then compare the
-# solid and the dotted line of each network: the distance between them is overfitting, and it is larger for the ViT.
+# Compare the two solid lines: in this run the CNN is more accurate on new images, with half of the parameters. Then
+# compare the solid and the dotted line of each network: the distance between them is overfitting, and in this run it is
+# larger for the ViT. Each network was trained with one seed. Below, a second seed shows how much such numbers vary.
 #
 # ## Inductive bias
 #
 # An **inductive bias** is an assumption about the data that is built into a network, so that it need not be learned
-# from images. A CNN has three of them.
+# from images. A CNN has three of them. Notebook 3b named the first two, and the ViT has the third as well.
 #
 # **1. Locality.** A layer reads only neighbours. We count the pixels that one position depends on: after one layer, and
 # for the ViT after the patches are embedded and after one block.
@@ -354,8 +356,10 @@ print(f"ViT without its positions: {without_positions:.2f}")
 assert cnn_change < 1e-3 < vit_change and without_positions < 1e-3
 
 # %% [markdown]
-# The CNN recognises a shape at each place as soon as it recognises it at one. The ViT has to learn this from images.
-# Without positions it is equivariant too, but then it sees a bag of patches.
+# If the CNN recognises a shape at one place, it recognises it 4 pixels further, too. The ViT has to learn this from
+# images. Without positions it is equivariant as well, but then it sees a bag of patches. We tested only a shift by the
+# stride of both grids. After another shift the strided layers of the CNN read other pixels, so equal features are not
+# guaranteed.
 #
 # **3. Weight sharing.** All positions use the same weights. Equivariance follows from it, and the number of weights
 # does not depend on the size of the image. The ViT shares weights as well: the same patch embedding, the same
@@ -368,18 +372,20 @@ print(f"first layer of the CNN: {shared:,} weights; a linear map without localit
 print(f"ViT: {vit.position.numel() / count_parameters(vit):.0%} of the parameters are positions")
 
 # %% [markdown]
-# So a CNN assumes that neighbouring pixels belong together and that place does not matter. For images this is right,
-# and with few images it helps. If the assumption is wrong, it hurts. A recorded experiment shows this
+# So a CNN assumes that neighbouring pixels belong together and that place does not matter. For images this is mostly
+# right, and with few images it helps. If the assumption is wrong, it hurts. A recorded experiment shows this
 # (`results/permuted_blocks_cpu` in the repository: CIFAR-10, five seeds). All images were cut into blocks of 4 x 4
-# pixels, which were put in another order. With 2,000 images the ResNet was 16.4 points better than the ViT before,
-# and 1.6 points after. With 50,000 images it was 9.0 points better before, and 9.1 points worse after.
+# pixels, which were put in another order, the same for all images. With 2,000 images the ResNet was 16.4 points better
+# than the ViT before, and 1.6 points after. With 50,000 images it was 9.0 points better before, and 9.1 points worse
+# after.
 #
 # ## Overfitting and hyperparameters
 #
 # A network **overfits** if it is much better on its training images than on new ones. More images are the best remedy.
 # The next one is **augmentation**: each batch shows the images shifted, mirrored or with other colours. The figure has
 # recorded validation accuracies of 5,000 CIFAR-10 images over 1,600 steps, means of two seeds
-# (`results/augmentation_cpu`). *Light*: shifts and flips. *Strong*: also RandAugment and random erasing.
+# (`results/augmentation_cpu`). *Light*: shifts and flips. *Strong*: also RandAugment (random changes of colour and
+# geometry) and random erasing (a random rectangle is covered).
 
 # %%
 RECORDED_STEPS = [320, 640, 960, 1280, 1600]
@@ -420,10 +426,14 @@ for name, options in variants.items():
 # | --- | --- | --- |
 # | patch size | half the size: four times the tokens, and more than four times the MACs | small patches keep details; large ones hide them |
 # | width | twice the width: almost four times the parameters | more width fits training images sooner, and overfits sooner |
-# | depth | proportional | as width; deep networks need warm-up (notebook 4a) |
+# | depth | proportional | as width; warm-up is usual (notebook 4a) |
 # | heads | none: each head becomes narrower | 2 to 8 are common at this width |
 # | learning rate | none | too low: the loss falls slowly; too high: it does not fall. Try it first |
-# | augmentation, weight decay | almost none | both reduce overfitting; then more steps are needed |
+# | augmentation | almost none | reduces overfitting (figure above); then more steps are needed |
+# | weight decay | almost none | meant to reduce overfitting |
+#
+# The costs are counted above. The effects of size, heads, learning rate and weight decay on accuracy are not measured in
+# this notebook: take the last column as advice.
 #
 # ## One seed
 #
@@ -443,7 +453,9 @@ print(f"validation accuracy with seed 0: {vit_curve[-1][2]:.1%}, with seed 1: {a
 # ## The same with the package
 #
 # `vc.train` trains several networks under one protocol: the same images, batches, steps and seeds. It chooses no
-# result by hand, saves each run, and states what the experiment cannot show. This takes about 40 seconds.
+# result by hand, saves each run, and states what the experiment cannot show. The config `quickstart` has other networks
+# than the ones above: a ResNet-8, and a ViT with a width of 72 instead of 64, so that both cost about the same. Its recipe
+# of training differs, too, so the accuracies are not those from above. This takes about 40 seconds.
 
 # %% tags=["words-vary"]
 images_32 = {"train_images": TRAIN_IMAGES, "test_images": TEST_IMAGES, "image_size": 32}
@@ -454,9 +466,9 @@ experiment = vc.train("quickstart", {"name": "duel", **protocol, **on_cpu}, quie
 print(experiment.answer)
 
 # %% [markdown]
-# The interval describes how the result varies with other test images, for these two networks. It does not contain the
-# variation between seeds. Three seeds on the same subsets do (`"protocol.seeds": [0, 1, 2]`), and notebook 7 shows how
-# often even three mislead.
+# CI is short for confidence interval. It describes how the result varies with other test images, for these two networks.
+# It does not contain the variation between seeds. Three seeds on the same subsets do (`"protocol.seeds": [0, 1, 2]`),
+# and notebook 7 shows how often even three mislead.
 #
 # ## Attention maps of the trained ViT
 #
@@ -487,8 +499,8 @@ for axis in axes:
 # - An image becomes a sequence of patches; the patch embedding is a convolution with a stride as large as its kernel.
 # - A ViT is patch embedding + positions + Transformer blocks + mean + linear head: 25 lines.
 # - A CNN has locality, translation equivariance and weight sharing; a ViT shares weights only, and learns the rest.
-# - With few images these biases help; augmentation and more images reduce overfitting.
-# - One seed is no evidence: another seed changes the accuracy by several points.
+# - With few images these biases help, if they are right. Augmentation and more images reduce overfitting.
+# - One seed is no evidence: another seed can change the accuracy by several points.
 #
 # ## Exercises
 #
@@ -564,7 +576,5 @@ for stem in ("patch", "conv"):
 #    how would you measure whether you are right?
 
 # %% [markdown]
-# ## Next
-#
-# The first layer was a convolution in disguise. [Notebook 6](06_attention_is_convolution.ipynb) shows that attention
-# itself can compute a convolution, and measures how close trained networks come to one.
+# **Next:** [attention is convolution](06_attention_is_convolution.ipynb). The first layer was a convolution in disguise.
+# Attention itself can compute a convolution, too. How close do trained networks come to one?
