@@ -5,7 +5,7 @@
 #
 # - Why a vector of fixed size is a bottleneck, and how fast a recurrent network forgets.
 # - What queries, keys and values are.
-# - How attention differs from looking up a key in a dictionary.
+# - How attention differs from a dictionary.
 #
 # **You need** tensors in PyTorch and gradients. No attention yet.
 
@@ -32,9 +32,9 @@ from vit_vs_cnn.reporting.style import NEUTRAL_COLOUR, SERIES_COLOURS
 # A GRU is a recurrent network: at each step it computes a new state from its old state and the next input. Let $c$ be
 # its last state after $T$ random inputs.
 #
-# We compare it with an attention layer. It gets a vector that asks for something, the *query*, and returns one vector,
-# which is a weighted mean over all inputs. (The next sections explain how.) The influence of input $t$ is the norm of
-# $\partial c / \partial x_t$. Neither network is trained.
+# We compare it with an attention layer. It gets a vector that asks for something, the *query*, and returns a weighted mean
+# over all inputs. (The next sections explain how.) The influence of input $t$ is the norm of $\partial c / \partial x_t$.
+# Neither network is trained.
 
 
 # %%
@@ -66,13 +66,12 @@ axes[1].legend(fontsize=8)
 plt.tight_layout()
 
 # %% [markdown]
-# In the GRU, the influence falls exponentially with the distance: early inputs are forgotten. In the attention layer it
-# does not fall with the distance. This layer does not know where an input is: the printed factors of 2 to 6 between
-# first and last come from the random inputs. With more inputs each has less influence, since the weights sum to one.
+# In the GRU, the influence falls exponentially with the distance: early inputs are forgotten. The attention layer does
+# not know where an input is, so the distance has no effect. (Its first and last influence differ because the inputs are
+# random. With more inputs each has less influence, since the weights sum to one.)
 #
 # The figure shows forgetting. Training lets a GRU remember for longer, but its state still has 32 numbers: that is the
-# bottleneck. One output of attention has a fixed size, too. But the decoder asks with a new query at each step, so
-# no single vector must contain everything.
+# bottleneck. One output of attention has a fixed size, too, but the decoder asks with a new query at each step.
 #
 # ## Cues: what draws attention
 #
@@ -82,9 +81,9 @@ plt.tight_layout()
 # In attention, what a thing can be found by is its **key**, and what we want is the **query**. What we take from it is
 # its **value**. Here each key has two numbers, "stands out" and "can be read".
 #
-# A **score** is a number that measures how much a key counts. The nonvolitional cue is a score from the key alone. The
-# volitional cue is a score from the query and the key together. The *softmax*, $e^{s_i} / \sum_j e^{s_j}$, turns scores
-# into weights: positive numbers that sum to one.
+# A **score** measures how much a key counts. The nonvolitional cue gives a score from the key alone, the volitional cue
+# one from the query and the key. The *softmax*, $e^{s_i} / \sum_j e^{s_j}$, turns scores into weights: positive numbers
+# that sum to one.
 
 # %%
 things = ("paper", "report", "red cup", "notes", "book")
