@@ -207,9 +207,10 @@ print({n: f"{g:.1f} +- {h:.1f}" for n, g, h in zip(sizes, 100 * gap, 100 * half,
 #
 # ## Three seeds at five sizes
 #
-# With three seeds the standard deviation $s$ of the differences has 2 degrees of freedom, and the interval is $\pm 4.3\, s / \sqrt 3$. But
-# there are five sizes, and the seeds' differences vary about equally at all of them. So the package *pools* $s^2$ over the sizes:
-# 10 degrees of freedom, $\pm 2.2\, s / \sqrt 3$. A size that varies more than the pooled estimate keeps its own variance.
+# With three seeds the standard deviation $s$ of the differences has 2 degrees of freedom, and the interval is
+# $\pm 4.3\, s / \sqrt 3$. But there are five sizes, and the seeds' differences vary about equally at all of them. So the
+# package *pools* $s^2$ over the sizes: 10 degrees of freedom, $\pm 2.2\, s / \sqrt 3$. A size that varies more than the
+# pooled estimate keeps its own variance.
 
 # %%
 differences = dict(zip(sizes, accuracy["resnet"] - accuracy["vit"], strict=True))
@@ -240,8 +241,8 @@ print(f"false claims at one size: {false[:, 0].mean():.1%}; at one or more of fi
 
 # %% [markdown]
 # One comparison is fine. The claim "there is a size at which the ViT is better" is false more than four times as
-# often, because it rests on five comparisons. This is the problem of **multiple comparisons**. So the package tests one *primary* comparison, which is fixed in
-# advance, and adjusts all others for multiple comparisons (Holm).
+# often, because it rests on five comparisons. This is the problem of **multiple comparisons**. So the package tests one
+# *primary* comparison, which is fixed in advance, and adjusts all others for multiple comparisons (Holm).
 #
 # ## Unstable training
 #
@@ -329,8 +330,8 @@ print(f"{100 * gap.value:.1f} points ({100 * gap.low:.1f} to {100 * gap.high:.1f
 #
 # ## Exercises
 #
-# **1. Adding seeds until the result is significant.** This is **optional stopping**. Take two equal networks. Start with three seeds and add one at
-# a time, up to ten. Stop as soon as the interval excludes zero. How often do you stop falsely?
+# **1. Adding seeds until the result is significant.** This is **optional stopping**. Take two equal networks. Start with
+# three seeds and add one at a time, up to ten. Stop as soon as the interval excludes zero. How often do you stop falsely?
 
 # %% tags=["solution", "hide-cell"]
 noise = rng.normal(0, 1, (SIMULATIONS, 10))
@@ -371,7 +372,5 @@ assert 1 - np.exp(start + slope * np.log(10000)) > 1 - errors[-1]  # the predict
 # 2. You have time for twelve runs. Would you spend them on seeds, sizes or budgets, if the question is "which network
 #    for my 3,000 images"? And if it is "do more images help"?
 #
-# ## Next
-#
-# We know how reliable a comparison is. [Notebook 8](08_where_does_it_look.ipynb) asks what the networks look at, and
-# how to check whether a map is correct.
+# **Next:** [where does it look?](08_where_does_it_look.ipynb) We know how reliable a comparison is. What do the networks
+# look at, and how can you check whether a map is correct?

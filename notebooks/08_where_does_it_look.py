@@ -400,6 +400,8 @@ for axis, class_maps, classes in zip(axes, (maps["relevance"], second_maps), (pr
     axis.imshow(class_maps[index], cmap=COLOUR_MAP)
     axis.set_title(test.class_names[classes[index]], fontsize=9)
     axis.axis("off")
+# Both maps are bright in the middle of the image, but not at the same patches. A correlation far above 0 means that much of
+# a map does not depend on the class.
 
 # %% [markdown]
 # **5. A custom method.** A `SaliencyMethod` has a name and a function that maps a request (`request.network`,
@@ -427,6 +429,4 @@ print(f"contrast: area under deletion {area_under_curve(curves, 64).mean():.3f},
 # 2. Deletion replaces patches by the mean colour. Such images never occur in training. Design a deletion test that
 #    does not leave the distribution of the images.
 #
-# ## Next
-#
-# [Notebook 9](09_your_images.ipynb) applies all this to a folder of your own images.
+# **Next:** [your images](09_your_images.ipynb): all this for a folder of your own images.
