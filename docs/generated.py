@@ -2,7 +2,8 @@
 
 ``settings`` lists the settings of a config under one name, and ``command`` a command with its options. ``configs``
 lists the configs of the package, and ``lesson-figures`` draws figures of the notebooks. ``Reference:`` and
-``Differs:`` in docstrings become fields. Images of ``static/drawings`` become part of the page.
+``Differs:`` in docstrings become fields. Images of ``static/drawings`` become part of the page. Notebooks get links to
+Colab and Binder.
 """
 
 import importlib
@@ -235,6 +236,17 @@ class LessonFigures(SphinxDirective):
         return shown
 
 
+def link_notebook(app: Sphinx, page: str, template: str, context: dict[str, Any], *_: Any) -> None:
+    """Put links to Colab and Binder above a notebook, if the project names a repository on GitHub."""
+    repository = app.config.html_theme_options.get("source_repository", "").partition("https://github.com/")[2]
+    if repository and Path(app.srcdir, f"{page}.ipynb").exists():
+        colab = f"https://colab.research.google.com/github/{repository}/blob/main/{page}.ipynb"
+        binder = f"https://mybinder.org/v2/gh/{repository}/main?labpath={page}.ipynb"
+        links = f'<a href="{colab}">Colab</a>, <a href="{binder}">Binder</a>'
+        install = f"<code>!pip install git+https://github.com/{repository}</code>"
+        context["body"] = f"<p>Run it in {links}. In Colab, first run {install}.</p>\n{context['body']}"
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
     """Register the directives and event handlers."""
     directives: dict[str, type[Directive]] = {"settings": Settings, "command": CommandHelp, "configs": Configs}
@@ -246,5 +258,6 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.connect("doctree-read", inline_drawings, priority=100)  # before images are copied
     app.connect("doctree-resolved", describe_figures)
     app.connect("html-page-context", make_reachable)
+    app.connect("html-page-context", link_notebook)
     app.connect("build-finished", name_sidebar)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

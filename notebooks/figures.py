@@ -216,7 +216,7 @@ def quadratic_biases() -> Figure:
     maps = weights[:, 40].unflatten(1, (9, 9)).unflatten(0, (3, 3))
     return attention_heatmaps(
         maps,
-        row_labels=[f"heads {3 * row} to {3 * row + 2}" for row in range(3)],
+        row_labels=[f"heads {3 * row + 1} to {3 * row + 3}" for row in range(3)],
         title="Quadratic relative position at its start:\nwhat the centre patch sees in each of nine heads",
         axis_labels=("", ""),
         cell_size=1.5,
@@ -287,7 +287,7 @@ def transformer_heads(steps: int = 500) -> Figure:
     return attention_heatmaps(
         [list(layers[0].mean(dim=0)) for layers in weights],
         row_labels=["encoder self", "decoder self", "decoder to encoder"],
-        column_labels=[f"head {head}" for head in range(4)],
+        column_labels=[f"head {head}" for head in range(1, 5)],
         title=f"A Transformer that reverses {share:.0%} of sequences exactly: weights of every head, mean over 256",
     )
 

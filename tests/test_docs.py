@@ -12,6 +12,7 @@ import shlex
 import sys
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,7 +22,7 @@ from docutils import nodes
 from docutils.utils import new_document
 
 from docs import drawings
-from docs.generated import describe_figures, every_setting
+from docs.generated import describe_figures, every_setting, link_notebook
 from tests.printed import find_difference
 from vit_vs_cnn.api import load_experiment
 from vit_vs_cnn.commands import COMMANDS
@@ -221,6 +222,13 @@ def test_notebook_figures_get_alternative_text():
     page += section
     describe_figures(None, page, "page")
     assert (figure["alt"], described["alt"]) == ("Figure in the section Two heads. Side by side.", "filters")
+
+
+@pytest.mark.parametrize(("host", "links"), [("github.com", 2), ("example.org", 0)])
+def test_notebooks_have_links_to_colab_and_binder_if_the_repository_is_on_github(host, links):
+    config, context = SimpleNamespace(html_theme_options={"source_repository": f"https://{host}/a/b"}), {"body": ""}
+    link_notebook(SimpleNamespace(config=config, srcdir=ROOT), "notebooks/03a_heads", "page.html", context)
+    assert len(re.findall(r'href="https://\S+/a/b/\S*main\S+notebooks/03a_heads.ipynb"', context["body"])) == links
 
 
 README = (ROOT / "README.md").read_text()
