@@ -163,9 +163,9 @@ attention_heatmaps([list(maps.values())], column_labels=list(maps), limits=(0.0,
 
 # %% [markdown]
 # Rows are queries, columns are keys; the maps are means over 500 sequences. The single head splits its weight between
-# both neighbours, with a little more for one of them. A little more is enough to read this digit: it is the largest
-# entry of the mean, and a linear map can find the largest entry. It cannot find the second largest, so the other digit
-# is mostly wrong. Of two heads, one attends to the left neighbour and the other to the right one. Which of them takes
+# both neighbours, with a little more for one of them. A little more is enough to read this digit. It is the largest entry
+# of the mean, and a linear map can find the largest entry. It cannot find the second largest, so the other digit is
+# mostly wrong. Of two heads, one attends to the left neighbour and the other to the right one. Which of them takes
 # which side depends on the initial weights.
 #
 # ## Self-attention and cross-attention

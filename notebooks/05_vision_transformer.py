@@ -299,8 +299,8 @@ _ = axis.legend(frameon=False, fontsize=8)
 
 # %% [markdown]
 # Compare the two solid lines: in this run the CNN is more accurate on new images, with half of the parameters. Then
-# compare the solid and the dotted line of each network: the distance between them is overfitting, and in this run it is
-# larger for the ViT. Each network was trained with one seed. Below, a second seed shows how much such numbers vary.
+# compare the solid and the dotted line of each network. The distance between them is overfitting, and here it is larger
+# for the ViT. Each network was trained with one seed. Below, a second seed shows how much such numbers vary.
 #
 # ## Inductive bias
 #
@@ -454,8 +454,8 @@ print(f"validation accuracy with seed 0: {vit_curve[-1][2]:.1%}, with seed 1: {a
 #
 # `vc.train` trains several networks under one protocol: the same images, batches, steps and seeds. It chooses no
 # result by hand, saves each run, and states what the experiment cannot show. The config `quickstart` has other networks
-# than the ones above: a ResNet-8, and a ViT with a width of 72 instead of 64, so that both cost about the same. Its recipe
-# of training differs, too, so the accuracies are not those from above. This takes about 40 seconds.
+# than the ones above: a ResNet-8 and a ViT of about the same cost, with a width of 72 instead of 64. Its recipe of training
+# differs, too. So the accuracies are not those from above. This takes about 40 seconds.
 
 # %% tags=["words-vary"]
 images_32 = {"train_images": TRAIN_IMAGES, "test_images": TEST_IMAGES, "image_size": 32}

@@ -211,8 +211,8 @@ print(f"same class on {compiled.agreement:.1%} of {compiled.images} test images"
 print("parameters", compiled.parameters, "MACs", compiled.macs)
 
 # %% [markdown]
-# The function is the same, but no convolution is left. The MACs grow, because nine weighted means are computed for each
-# 3 x 3 convolution, although each of them has one weight of 1 and the others of 0.
+# The function is the same, but no convolution is left. The MACs grow, because each 3 x 3 convolution becomes nine weighted
+# means. They are computed in full, although one weight is 1 and the others are 0.
 #
 # So a CNN is *one setting* of the weights of an attention network, if this network meets the four conditions. A usual
 # ViT does not. And that a setting exists does not mean that training finds it: the last section has recorded networks.
@@ -341,17 +341,17 @@ _ = axes[1].legend(frameon=False, fontsize=8)
 # %% [markdown]
 # Dotted: before training. Solid: after. Left: global attention reads as far as uniform attention does, before and
 # after training. Window attention cannot read far, by construction. The impulse heads are no heads of a 3 x 3 convolution,
-# not even before training: their mean distance is 0.48 to 0.75 of that of uniform attention, more than a third. Right:
-# training makes all three *less* like a convolution.
+# not even before training: their distance is 0.48 to 0.75 of that of uniform attention. A third would be the limit.
+# Right: training makes all three *less* like a convolution.
 #
 # A high share alone does not prove locality. Before training, global attention is nearly uniform: every query reads
 # the mean of the image. A few tokens are enough to estimate this mean, so a small convolution explains it well. This is
 # why its dotted share is above that of impulse in layers 2 to 4. Read the two measures together.
 #
-# **Does a window help?** In the same experiment, windows of 3 x 3 patches were 5.7 points more accurate than global
-# attention with 1,000 images (three seeds, 95 % interval 3.8 to 7.7). With 5,000 images there was not enough evidence.
-# The ResNet was 6.4 to 13.4 points better than every ViT. All this holds for small networks and 400 steps. What longer
-# training does to the heads is not shown.
+# **Does a window help?** The same experiment has an answer for 1,000 images: windows of 3 x 3 patches were 5.7 points more
+# accurate than global attention (95 % interval 3.8 to 7.7). With 5,000 images there was not enough evidence. The ResNet
+# was 6.4 to 13.4 points better than every ViT. All this holds for small networks and 400 steps. What longer training
+# does to the heads is not shown.
 #
 # ## In short
 #
@@ -422,5 +422,5 @@ with torch.no_grad():
 #    they start from. Design an experiment that shows which of the two decides the accuracy with few images.
 
 # %% [markdown]
-# **Next:** [how much data?](07_how_much_data.ipynb) An attention network can compute what a CNN computes, but a ViT and a
-# CNN do not *learn the same from few images*. How does the amount of data matter, and how can you find out?
+# **Next:** [how much data?](07_how_much_data.ipynb) An attention network can compute what a CNN computes. But a ViT and a CNN
+# do not *learn the same from few images*. How does the amount of data matter, and how can you find out?

@@ -169,9 +169,9 @@ extended.frame().groupby(["model", "train_size"])["accuracy"].agg(["mean", "min"
 
 # %% [markdown]
 # The runs that were already trained are reused; only the two probes are new. A probe trains only the head, on
-# features that are computed once, so it costs very little. Both probes are above 75 % with all images: the features of
-# the frozen layers were learned from other shapes, but a linear map of them recognises most of the new ones. Probes help
-# more if the pretraining images are similar to yours. The figure shows all four:
+# features that are computed once, so it costs very little. Both probes are above 75 % with all images. The frozen layers
+# learned their features from other shapes, but a linear map of these features recognises most of the new ones. Probes
+# help more if the pretraining images are similar to yours. The figure shows all four:
 
 # %% tags=["numbers-vary"]
 extended.plot()
