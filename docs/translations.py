@@ -1,16 +1,19 @@
-"""Chinese pages: a check for outdated translations, language and links for browsers, and a search for Chinese words.
+"""Chinese pages: blocks of the English ones, a check for outdated translations, links, and a search for Chinese words.
 
-The first line of a translated page names the page that it translates, and a hash of the English page at that time. A
-paragraph is one line: a line break inside one would be shown as a space between two characters.
+The first line of a translated page names the page that it translates, and a hash of the words of the English page at
+that time. The line ``{{n}}`` stands for the n-th block of the English page: code, output, formula, figures or rows of a
+table. A paragraph is one line: a line break inside one would be shown as a space between two characters.
 
 ``python -m docs.translations`` lists outdated translations. With pages as arguments, it marks these as up to date.
 """
 
 import argparse
+import functools
 import hashlib
 import re
 import sys
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +23,16 @@ from sphinx.search.en import SearchEnglish
 ROOT = Path(__file__).parents[1]
 CHINESE = "docs/zh/"
 MARK = re.compile(r"^<!-- translates (\S+) (\w{12}) -->$", re.MULTILINE)
+#: Fenced blocks, displayed formulas and the rows of tables.
+BLOCK = re.compile(r"^(`{3,})[^\n]*\n.*?^\1$|^\$\$.+?\$\$$|(?<=--- \|\n)\|.*?\|$(?!\n\|)", re.MULTILINE | re.DOTALL)
+INSERTED = re.compile(r"^\{\{(\d+)\}\}$", re.MULTILINE)
+#: Words in tables of numbers.
+WORDS = {" points": " 个百分点", " to ": " 至 ", " %": "%"}
 #: Characters that are written without spaces between words.
 HAN = re.compile(r"([\u3400-\u9fff]+)")
 
 
+@functools.cache
 def pages() -> dict[Path, Path]:
     """Each translated page with the page that it translates."""
     chosen = [ROOT / "README.zh-CN.md", *sorted(ROOT.glob(f"{CHINESE}**/*.md"))]
@@ -31,24 +40,43 @@ def pages() -> dict[Path, Path]:
     return {page: ROOT / mark[1] for page, mark in marks.items() if mark}
 
 
-def hash_of(page: Path) -> str:
-    """Hash of the words of a page, without line breaks."""
-    return hashlib.sha256(" ".join(page.read_text(encoding="utf-8").split()).encode()).hexdigest()[:12]
+def insert_blocks(translation: str, source: str) -> str:
+    """A translation with the blocks of the English page."""
+    blocks = [block[0] for block in BLOCK.finditer(source)]
+
+    def block(number: re.Match[str]) -> str:
+        text = blocks[int(number[1]) - 1]
+        for word, translated in WORDS.items() if text.startswith("|") else ():
+            text = text.replace(word, translated)
+        return text
+
+    return INSERTED.sub(block, translation)
+
+
+def hash_of(translation: str, source: str) -> str:
+    """Hash of the words of the English page, without line breaks and without the blocks that a translation inserts."""
+    inserted, numbers = {int(number) for number in INSERTED.findall(translation)}, count(1)
+    text = BLOCK.sub(lambda block: "" if next(numbers) in inserted else block[0], source)
+    return hashlib.sha256(" ".join(text.split()).encode()).hexdigest()[:12]
+
+
+def mark_of(page: Path) -> str:
+    """The first line of a translation that is up to date."""
+    translation, source = (path.read_text(encoding="utf-8") for path in (page, pages()[page]))
+    return f"<!-- translates {pages()[page].relative_to(ROOT)} {hash_of(translation, source)} -->"
 
 
 def outdated_pages() -> Iterator[str]:
     """A line for each outdated translation, with the command that marks it as up to date."""
     for page, source in pages().items():
-        mark = MARK.search(page.read_text(encoding="utf-8"))
-        if mark and mark[2] != hash_of(source):
-            ours = page.relative_to(ROOT)
-            yield f"{ours} is older than {mark[1]}: update it, then run python -m docs.translations {ours}"
+        if mark_of(page) not in page.read_text(encoding="utf-8"):
+            ours, theirs = page.relative_to(ROOT), source.relative_to(ROOT)
+            yield f"{ours} is older than {theirs}: update it, then run python -m docs.translations {ours}"
 
 
 def mark_in_step(page: Path) -> None:
     """Write the present hash of the English page into a translation."""
-    text = page.read_text(encoding="utf-8")
-    page.write_text(MARK.sub(lambda mark: f"<!-- translates {mark[1]} {hash_of(ROOT / mark[1])} -->", text), "utf-8")
+    page.write_text(MARK.sub(mark_of(page.resolve()), page.read_text(encoding="utf-8")), "utf-8")
 
 
 class SearchBoth(SearchEnglish):
@@ -72,6 +100,12 @@ def _pairs(run: str) -> list[str]:
     return [run[place : place + 2] for place in range(len(run) - 1)] or [run]
 
 
+def read_page(app: Sphinx, page: str, text: list[str]) -> None:
+    """Insert the blocks of the English page into a translation."""
+    if source := pages().get(ROOT / f"{page}.md"):
+        text[0] = insert_blocks(text[0], source.read_text(encoding="utf-8"))
+
+
 def set_language(app: Sphinx, page: str, template: str, context: dict[str, Any], *_: Any) -> None:
     """Set the language of Chinese pages, by which browsers choose fonts, and link English pages to them."""
     if page.startswith(CHINESE):
@@ -84,8 +118,9 @@ def set_language(app: Sphinx, page: str, template: str, context: dict[str, Any],
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
-    """Register the language of pages and the search in both languages."""
+    """Register the blocks and language of pages, and the search in both languages."""
     app.add_search_language(SearchBoth)
+    app.connect("source-read", read_page)
     app.connect("html-page-context", set_language)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
 

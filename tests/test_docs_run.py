@@ -3,9 +3,8 @@
     pytest -m slow tests/test_docs_run.py                       # all pages
     pytest -m slow tests/test_docs_run.py -k howto/compare    # one
 
-Blocks of the languages ``py`` and ``sh`` are for the reader, and are not run. The Chinese pages have the same blocks
-(``test_translations.py``). Options are added to long commands (``SMALLER``),
-and commands that cannot be run here are in ``NOT_RUN``.
+Blocks of the languages ``py`` and ``sh`` are for the reader, and are not run. Options are added to long commands
+(``SMALLER``), and commands that cannot be run here are in ``NOT_RUN``. Chinese pages have no commands of their own.
 """
 
 import contextlib

@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 
 from docs import translations
-from docs.translations import ROOT, SearchBoth, outdated_pages, pages
+from docs.translations import ROOT, SearchBoth, hash_of, insert_blocks, outdated_pages, pages
 
 FENCE = re.compile(r"^```+([^\n]*)\n(.*?)^```+$", re.MULTILINE | re.DOTALL)
 FORMULA = re.compile(r"\$\$.+?\$\$|\$[^$\n]+\$", re.DOTALL)
@@ -38,7 +38,8 @@ def names(text: str) -> Counter[str]:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 @pytest.mark.parametrize("part", [formulas, numbers, code, names], ids=lambda part: part.__name__)
 def test_both_languages_have_the_same_formulas_numbers_and_code(page, part):
-    ours, theirs = part(page.read_text(encoding="utf-8")), part(PAGES[page].read_text(encoding="utf-8"))
+    source = PAGES[page].read_text(encoding="utf-8")
+    ours, theirs = part(insert_blocks(page.read_text(encoding="utf-8"), source)), part(source)
     if isinstance(ours, Counter):
         assert (ours - theirs, theirs - ours) == (Counter(), Counter()), "only in Chinese, only in English"
     assert ours == theirs
@@ -46,6 +47,18 @@ def test_both_languages_have_the_same_formulas_numbers_and_code(page, part):
 
 def test_translations_are_up_to_date():
     assert "\n".join(outdated_pages()) == ""
+
+
+def test_a_translation_has_the_blocks_of_the_english_page_and_depends_on_its_words():
+    source = "Two numbers\n\n| a | b |\n| --- | --- |\n| 1 % | 2 to 3 |\n\n```text\n4\n```\n\n$$x^2$$\n"
+    ours = "两个数\n\n{{2}}\n\n| 甲 | 乙 |\n| --- | --- |\n{{1}}\n"
+    assert insert_blocks(ours, source) == "两个数\n\n```text\n4\n```\n\n| 甲 | 乙 |\n| --- | --- |\n| 1% | 2 至 3 |\n"
+
+    def changes(old: str, new: str) -> bool:
+        return hash_of(ours, source.replace(old, new)) != hash_of(ours, source)
+
+    assert not changes("4", "5") and not changes("1 %", "7 %"), "in blocks that the translation inserts"
+    assert changes("x^2", "x^3") and changes("Two", "Three")
 
 
 def test_chinese_pages_link_to_chinese_pages():
