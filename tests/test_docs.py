@@ -23,6 +23,8 @@ from docutils.utils import new_document
 
 from docs import drawings
 from docs.generated import describe_figures, every_setting, link_notebook
+from docs.mathml import mathml, split_formula
+from tests.browser import open_browser
 from tests.printed import find_difference
 from vit_vs_cnn.api import load_experiment
 from vit_vs_cnn.commands import COMMANDS
@@ -229,6 +231,20 @@ def test_notebooks_have_links_to_colab_and_binder_if_the_repository_is_on_github
     config, context = SimpleNamespace(html_theme_options={"source_repository": f"https://{host}/a/b"}), {"body": ""}
     link_notebook(SimpleNamespace(config=config, srcdir=ROOT), "notebooks/03a_heads", "page.html", context)
     assert len(re.findall(r'href="https://\S+/a/b/\S*main\S+notebooks/03a_heads.ipynb"', context["body"])) == links
+
+
+@pytest.mark.slow
+def test_a_browser_lowers_subscripts_and_puts_the_parts_of_a_formula_on_one_line(tmp_path):
+    parts = split_formula(r"x_i \qquad x = \frac{a}{\sqrt{b}}")
+    formula = "".join(mathml(nodes.math_block("", part), as_block=True) for part in parts)
+    style = (ROOT / "docs/static/site.css").read_text(encoding="utf-8")
+    (tmp_path / "page.html").write_text(f'<!doctype html><style>{style}</style><div class="math">{formula}</div>')
+    with open_browser(tmp_path / "profile") as browser:
+        browser.get((tmp_path / "page.html").as_uri())
+        x, i, second_x, *_ = browser.execute_script(
+            "return [...document.querySelectorAll('mi')].map(letter => letter.getBoundingClientRect().bottom)"
+        )
+    assert i > x + 1 and abs(second_x - x) < 1
 
 
 README = (ROOT / "README.md").read_text()
