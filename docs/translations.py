@@ -22,7 +22,7 @@ from sphinx.search.en import SearchEnglish
 
 ROOT = Path(__file__).parents[1]
 CHINESE = "docs/zh/"
-MARK = re.compile(r"^<!-- translates (\S+) (\w{12}) -->$", re.MULTILINE)
+MARK = re.compile(r"^<!-- translates (\S+) \w{12} -->$", re.MULTILINE)
 #: Fenced blocks, displayed formulas and the rows of tables.
 BLOCK = re.compile(r"^(`{3,})[^\n]*\n.*?^\1$|^\$\$.+?\$\$$|(?<=--- \|\n)\|.*?\|$(?!\n\|)", re.MULTILINE | re.DOTALL)
 INSERTED = re.compile(r"^\{\{(\d+)\}\}$", re.MULTILINE)
