@@ -17,6 +17,7 @@ root_doc = "docs/index"
 include_patterns = [
     "docs/**",
     "notebooks/*.ipynb",
+    "notebooks/zh/*.ipynb",
     "notebooks/README.md",
     "results/README.md",
     "results/*/README.md",

@@ -163,13 +163,14 @@ def describe_figures(app: Sphinx, doctree: nodes.document, page: str) -> None:
     Without one Sphinx writes the hashed name of the file.
     """
     title, paragraph = "", ""
+    template = "“{}”一节的图。{}" if page.startswith("notebooks/zh/") else "Figure in the section {}. {}"
     for node in doctree.findall(lambda element: isinstance(element, nodes.title | nodes.paragraph | nodes.image)):
         if isinstance(node, nodes.title):
             title, paragraph = node.astext(), ""
         elif isinstance(node, nodes.paragraph):
             paragraph = "" if node.next_node(nodes.math) else node.astext()  # no LaTeX for screen readers
         elif isinstance(node, nodes.image) and not node.get("alt"):
-            node["alt"] = textwrap.shorten(f"Figure in the section {title}. {paragraph}", 240, placeholder=" ...")
+            node["alt"] = textwrap.shorten(template.format(title, paragraph), 240, placeholder=" ...")
 
 
 def name_sidebar(app: Sphinx, error: Exception | None) -> None:

@@ -22,6 +22,7 @@ from sphinx.search.en import SearchEnglish
 
 ROOT = Path(__file__).parents[1]
 CHINESE = "docs/zh/"
+CHINESE_NOTEBOOKS = "notebooks/zh/"
 MARK = re.compile(r"^<!-- translates (\S+) \w{12} -->$", re.MULTILINE)
 #: Fenced blocks, displayed formulas and the rows of tables.
 BLOCK = re.compile(r"^(`{3,})[^\n]*\n.*?^\1$|^\$\$.+?\$\$$|(?<=--- \|\n)\|.*?\|$(?!\n\|)", re.MULTILINE | re.DOTALL)
@@ -106,15 +107,22 @@ def read_page(app: Sphinx, page: str, text: list[str]) -> None:
         text[0] = insert_blocks(text[0], source.read_text(encoding="utf-8"))
 
 
+@functools.cache
+def addresses() -> dict[str, str]:
+    """English pages and notebooks of the site, each with its translation, as Sphinx names them."""
+    of_site = {source: page for page, source in pages().items() if page.is_relative_to(ROOT / CHINESE)}
+    of_site |= {ROOT / "notebooks" / page.name: page for page in ROOT.glob(f"{CHINESE_NOTEBOOKS}*.ipynb")}
+    names = {path: path.relative_to(ROOT).with_suffix("").as_posix() for pair in of_site.items() for path in pair}
+    return {names[source]: names[page] for source, page in of_site.items()}
+
+
 def set_language(app: Sphinx, page: str, template: str, context: dict[str, Any], *_: Any) -> None:
     """Set the language of Chinese pages, by which browsers choose fonts, and link English pages to them."""
-    if page.startswith(CHINESE):
+    if page.startswith((CHINESE, CHINESE_NOTEBOOKS)):
         context["language"] = "zh-CN"
-    for translation, source in pages().items():
-        if source == ROOT / f"{page}.md" and translation.is_relative_to(ROOT / CHINESE):
-            address = context["pathto"](translation.relative_to(ROOT).with_suffix("").as_posix())
-            link = f'<a href="{address}" lang="zh-CN" hreflang="zh-CN">简体中文</a>'
-            context["body"] = f'<p class="translation">{link}</p>\n{context["body"]}'
+    if translation := addresses().get(page):
+        link = f'<a href="{context["pathto"](translation)}" lang="zh-CN" hreflang="zh-CN">简体中文</a>'
+        context["body"] = f'<p class="translation">{link}</p>\n{context["body"]}'
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

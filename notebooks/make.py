@@ -1,7 +1,8 @@
 """Make the notebooks from their sources: ``python -m notebooks.make [NAME ...]``.
 
 The source of a notebook is a script of cells in jupytext's percent format (``# %%`` and ``# %% [markdown]``). The executed
-notebook, with its output, is the ``.ipynb`` file next to it. ``--check`` runs nothing and lists the outdated notebooks.
+notebook, with its output, is the ``.ipynb`` file next to it. ``--text`` runs nothing: it updates the text and keeps the
+output. Both also write the Chinese edition (see ``notebooks/translations.py``). ``--check`` lists what is outdated.
 
 A slow test executes the notebooks again and compares the outputs with the committed ones. Tags of a cell say what it may
 not compare: "numbers-vary" for numbers that depend on training or on the speed of the machine, and "words-vary" if the
@@ -18,6 +19,8 @@ from typing import Any
 import jupytext
 import nbformat
 from nbclient import NotebookClient
+
+from notebooks.translations import check_translation, write_translation
 
 HERE = Path(__file__).parent
 #: Time limit of a cell in seconds, for a busy machine. A whole notebook takes at most 180 s on two idle cores.
@@ -61,6 +64,21 @@ def _cell_content(cell: nbformat.NotebookNode) -> tuple[str, str, list[str]]:
     return cell.cell_type, cell.source, list(cell.metadata.get("tags", []))
 
 
+def update_text(source: Path) -> nbformat.NotebookNode:
+    """Build a notebook from a script, with the outputs of the committed notebook.
+
+    Raises:
+        ValueError: a code cell has changed, so the notebook must be executed.
+    """
+    notebook, executed = build_notebook(source), nbformat.read(source.with_suffix(".ipynb"), as_version=4)
+    cells, earlier = ([cell for cell in one.cells if cell.cell_type == "code"] for one in (notebook, executed))
+    if [_cell_content(cell) for cell in cells] != [_cell_content(cell) for cell in earlier]:
+        raise ValueError(f"the code of {source.name} has changed: python -m notebooks.make {source.stem}")
+    for cell, before in zip(cells, earlier, strict=True):
+        cell.outputs, cell.execution_count = before.outputs, before.execution_count
+    return notebook
+
+
 def execute(source: Path, folder: Path, parameters: Mapping[str, Any] | None = None) -> nbformat.NotebookNode:
     """Execute a script as a notebook and return it with its outputs.
 
@@ -85,24 +103,30 @@ def execute(source: Path, folder: Path, parameters: Mapping[str, Any] | None = N
 
 
 def main(words: list[str] | None = None) -> int:
-    """Execute the named notebooks, or all. The exit code of ``--check`` is 1 if a notebook is outdated."""
+    """Write the named notebooks, or all. The exit code of ``--check`` is 1 if one is outdated."""
     parser = argparse.ArgumentParser(prog="python -m notebooks.make", description=__doc__)
     parser.add_argument(
         "names", nargs="*", metavar="NAME", help="beginning of a notebook's name, such as 03; default: all notebooks"
     )
-    parser.add_argument(
-        "--check", action="store_true", help="run nothing; list the notebooks that do not match their source"
-    )
+    mode = parser.add_mutually_exclusive_group()
+    mode.add_argument("--text", action="store_true", help="run nothing; update the text, and keep the output")
+    mode.add_argument("--check", action="store_true", help="run nothing; list notebooks and translations to update")
     options = parser.parse_args(words)
     scripts = [path for path in sources() if not options.names or path.stem.startswith(tuple(options.names))]
     if options.check:
         outdated = [path.name for path in scripts if not is_current(path)]
+        outdated += [line for path in scripts for line in check_translation(path.with_suffix(".ipynb"))]
         print("\n".join(outdated) or f"{len(scripts)} notebooks match their sources")
         return bool(outdated)
     for path in scripts:
         print(path.stem, flush=True)
-        with tempfile.TemporaryDirectory() as folder:
-            nbformat.write(execute(path, Path(folder)), path.with_suffix(".ipynb"))
+        target = path.with_suffix(".ipynb")
+        try:
+            with tempfile.TemporaryDirectory() as folder:
+                nbformat.write(update_text(path) if options.text else execute(path, Path(folder)), target)
+            write_translation(target)
+        except ValueError as error:
+            parser.exit(1, f"{path.stem}: {error}\n")
     return 0
 
 

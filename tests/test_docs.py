@@ -34,7 +34,7 @@ from vit_vs_cnn.networks.build import build_network
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([ROOT / "README.md", ROOT / "README.zh-CN.md", *ROOT.glob("docs/**/*.md"), ROOT / "results/README.md"])
-NOTEBOOKS = sorted(ROOT.glob("notebooks/[0-9]*.ipynb"))
+NOTEBOOKS = sorted(ROOT.glob("notebooks/**/[0-9]*.ipynb"))
 CONCEPTS = sorted(ROOT.glob("docs/concepts/*.md"))
 FENCE = re.compile(r"^```+(\w+)\n(.*?)^```+$", re.MULTILINE | re.DOTALL)
 #: A code block and the output below it.

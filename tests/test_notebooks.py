@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 import torch
 
-from notebooks.make import HERE, build_notebook, execute, is_current, sources
+from notebooks.make import HERE, build_notebook, execute, is_current, sources, update_text
+from notebooks.translations import check_translation, outdated_parts, translate
 from tests.pictures import find_figure_difference
 from tests.printed import NUMBER, find_difference
 from vit_vs_cnn.process import limit_threads
@@ -132,9 +133,49 @@ def test_the_outputs_of_a_notebook_are_those_of_its_source(source, tmp_path):
 def test_a_notebook_matches_its_source_and_contains_no_local_path(source):
     path = source.with_suffix(".ipynb")
     assert is_current(source), f"python -m notebooks.make {source.stem}"
+    assert [*check_translation(path)] == []
     text = path.read_text()
     assert "/tmp/" not in text
     assert "/home/" not in text
+
+
+TRANSLATION = "<!-- cell 0 123456789abc -->\n平均值\n\n{{1}}\n\n{{2}}\n"
+
+
+@pytest.fixture
+def script(tmp_path):
+    """A source with a notebook that contains outputs."""
+    path = tmp_path / "00_mean.py"
+    path.write_text("# %% [markdown]\n# Mean:\n#\n# $$a = 7$$\n#\n# ![drawing](../a.svg)\n# %%\nprint(7)\n")
+    notebook = build_notebook(path)
+    notebook.cells[1] |= {"execution_count": 1, "outputs": [nbformat.v4.new_output("stream", text="7\n")]}
+    nbformat.write(notebook, path.with_suffix(".ipynb"))
+    return path
+
+
+def test_a_translation_takes_formulas_images_and_outputs_from_the_notebook(script):
+    notebook = nbformat.read(script.with_suffix(".ipynb"), as_version=4)
+    text, code = translate(notebook, TRANSLATION).cells
+    assert text.source == "平均值\n\n$$a = 7$$\n\n![drawing](../../a.svg)"
+    assert code == notebook.cells[1] and code.outputs[0].text == "7\n"
+    with pytest.raises(ValueError, match="2 parts, the notebook 1"):
+        translate(notebook, 2 * TRANSLATION)
+
+
+def test_a_cell_whose_text_was_not_translated_is_reported_with_its_mark(script):
+    (line,) = outdated_parts(build_notebook(script), TRANSLATION)
+    assert line.startswith("translate cell 0")
+    marked = TRANSLATION.replace("<!-- cell 0 123456789abc -->", line[line.index("<!--") :])
+    assert [*outdated_parts(build_notebook(script), marked)] == []
+
+
+def test_text_is_updated_without_an_execution_unless_the_code_has_changed(script):
+    script.write_text(script.read_text().replace("Mean", "The mean"))
+    text, code = update_text(script).cells
+    assert text.source.startswith("The mean") and code.outputs[0].text == "7\n" and code.execution_count == 1
+    script.write_text(script.read_text().replace("print(7)", "print(8)"))
+    with pytest.raises(ValueError, match="the code of 00_mean"):
+        update_text(script)
 
 
 def constants(stem):

@@ -1,8 +1,10 @@
-"""Chinese pages have the formulas, numbers and code of the English ones, and links to Chinese pages."""
+"""Chinese pages and notebooks have the formulas, numbers and code of the English ones, and links to Chinese pages."""
 
 import re
 from collections import Counter
+from pathlib import Path
 
+import nbformat
 import pytest
 
 from docs import translations
@@ -10,7 +12,16 @@ from docs.translations import ROOT, SearchBoth, hash_of, insert_blocks, outdated
 
 FENCE = re.compile(r"^```+([^\n]*)\n(.*?)^```+$", re.MULTILINE | re.DOTALL)
 FORMULA = re.compile(r"\$\$.+?\$\$|\$[^$\n]+\$", re.DOTALL)
-PAGES = pages()
+NOTEBOOKS = {page: ROOT / "notebooks" / page.name for page in sorted(ROOT.glob("notebooks/zh/*.ipynb"))}
+PAGES = pages() | NOTEBOOKS
+
+
+def read_text(path: Path) -> str:
+    """The text of a page or notebook."""
+    if path.suffix == ".md":
+        return path.read_text(encoding="utf-8")
+    cells = nbformat.read(path, as_version=4).cells
+    return "\n\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
 
 
 def formulas(text: str) -> Counter[str]:
@@ -18,13 +29,15 @@ def formulas(text: str) -> Counter[str]:
 
 
 def numbers(text: str) -> Counter[str]:
-    return Counter(re.findall(r"\d(?:[\d,.]*\d)?", translations.MARK.sub("", text)))
+    return Counter(re.findall(r"\d(?:[\d,.]*\d)?", re.sub(r"\]\([^)\s]+\)", "]", translations.MARK.sub("", text))))
 
 
 def code(text: str) -> list[tuple[str, str]]:
     """Blocks without their words: comments, captions and descriptions of paths."""
     blocks = []
     for language, body in FENCE.findall(text):
+        if language == "{toctree}":  # of the pages in one language
+            continue
         pattern = r"(?m)(?<=\S) {2,}\S.*$" if "runs/<" in body else r"(?m)^ *# .*\n| *# .*$|^:caption:.*$"
         blocks.append((language, re.sub(pattern, "", body)))
     return blocks
@@ -38,8 +51,8 @@ def names(text: str) -> Counter[str]:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 @pytest.mark.parametrize("part", [formulas, numbers, code, names], ids=lambda part: part.__name__)
 def test_both_languages_have_the_same_formulas_numbers_and_code(page, part):
-    source = PAGES[page].read_text(encoding="utf-8")
-    ours, theirs = part(insert_blocks(page.read_text(encoding="utf-8"), source)), part(source)
+    source = read_text(PAGES[page])
+    ours, theirs = part(insert_blocks(read_text(page), source)), part(source)
     if isinstance(ours, Counter):
         assert (ours - theirs, theirs - ours) == (Counter(), Counter()), "only in Chinese, only in English"
     assert ours == theirs
@@ -64,8 +77,7 @@ def test_a_translation_has_the_blocks_of_the_english_page_and_depends_on_its_wor
 def test_chinese_pages_link_to_chinese_pages():
     theirs = {source: page for page, source in PAGES.items()}
     for page in PAGES:
-        text = page.read_text(encoding="utf-8")
-        for link in re.findall(r"\]\(([^):#\s]+\.md)", text):
+        for link in re.findall(rf"\]\(([^):#\s]+\.(?:md|{page.suffix[1:]}))", read_text(page)):
             target = (page.parent / link).resolve()
             assert target not in theirs or target == PAGES[page], f"{page}: {link} has a Chinese version"
 
