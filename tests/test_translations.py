@@ -17,11 +17,12 @@ PAGES = pages() | NOTEBOOKS
 
 
 def read_text(path: Path) -> str:
-    """The text of a page or notebook."""
+    """The text of a page, or of the cells of a notebook."""
     if path.suffix == ".md":
         return path.read_text(encoding="utf-8")
     cells = nbformat.read(path, as_version=4).cells
-    return "\n\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
+    text = "\n\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
+    return re.sub(r"(?<!\n)\n(?!\n)", " ", text)  # formulas and names that continue on the next line
 
 
 def formulas(text: str) -> Counter[str]:
