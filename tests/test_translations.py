@@ -78,7 +78,7 @@ def test_a_translation_has_the_blocks_of_the_english_page_and_depends_on_its_wor
 def test_chinese_pages_link_to_chinese_pages():
     theirs = {source: page for page, source in PAGES.items()}
     for page in PAGES:
-        for link in re.findall(rf"\]\(([^):#\s]+\.(?:md|{page.suffix[1:]}))", read_text(page)):
+        for link in re.findall(r"\]\(([^):#\s]+\.(?:md|ipynb))", read_text(page)):
             target = (page.parent / link).resolve()
             assert target not in theirs or target == PAGES[page], f"{page}: {link} has a Chinese version"
 
