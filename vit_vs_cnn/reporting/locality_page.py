@@ -11,8 +11,9 @@ import pandas
 from matplotlib.figure import Figure
 
 from vit_vs_cnn.analysis.analysis import Analysis
+from vit_vs_cnn.analysis.model_summaries import display_name
 from vit_vs_cnn.inspection.locality.study import SUMMARY_MEASURES, Locality
-from vit_vs_cnn.reporting.figures.drawing import make_axes, make_panels
+from vit_vs_cnn.reporting.figures.drawing import make_axes, make_panels, wrap_text
 from vit_vs_cnn.reporting.figures.experiment import accuracy_curves
 from vit_vs_cnn.reporting.page import Page
 from vit_vs_cnn.reporting.style import COLOURS, SERIES_COLOURS, assign_styles
@@ -100,12 +101,13 @@ def before_and_after_figure(layers: pandas.DataFrame, order: Sequence[str], meas
             for when, style in (("before", "--"), ("after", "o-")):
                 means, label = of_cell[f"{measure}_{when}"].mean(), f"n = {size:,}, {when}"
                 axis.plot(range(1, of_cell.ngroups + 1), means, style, color=colour, ms=3.5, lw=1.2, label=label)
-        axis.set_title(name, fontsize=9)
+        axis.set_title(display_name(name), fontsize=9)
         axis.grid(alpha=0.3)
     for axis in axes[-4:]:
         axis.set_xlabel("layer")
+        axis.tick_params(labelbottom=True)  # also above an empty place
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=2, frameon=False, fontsize=8)
-    figure.supylabel(measure)
+    figure.supylabel(wrap_text(SUMMARY_MEASURES[measure], 58), fontsize=9)
     return figure
 
 

@@ -161,14 +161,14 @@ def corruptions_figure(corruptions: CorruptionAccuracy, styles: ModelStyles) -> 
 def cka_figure(similarity: Mapping[tuple[str, str], pandas.DataFrame]) -> Figure:
     """CKA between all layers of two networks, and of each network with itself."""
     ordered = sorted(similarity, key=lambda pair: pair[0] == pair[1])[:MAX_NETWORKS]
-    figure, axes = make_panels(len(ordered), 3, 3.6, 3.5, extra=0.0)
+    figure, axes = make_panels(len(ordered), 3, 2.8, 2.9, extra=0.0)
     for axis, pair in zip(axes, ordered, strict=True):
         table = similarity[pair]
         axis.imshow(table, cmap=COLOUR_MAP, vmin=0, vmax=1, origin="lower", aspect="auto")
         axis.set(xlabel=pair[1], ylabel=pair[0])
         for names, set_ticks in ((table.columns, axis.set_xticks), (table.index, axis.set_yticks)):
             step = -(-len(names) // 20)
-            set_ticks(range(0, len(names), step), names[::step], fontsize=6)
+            set_ticks(range(0, len(names), step), names[::step], fontsize=7)
         axis.tick_params(axis="x", labelrotation=90)
     figure.colorbar(axes[0].images[0], ax=axes, shrink=0.7, label="CKA")
     return figure
