@@ -24,18 +24,19 @@ DPI = 150
 MAX_NETWORKS = 8
 #: Index of the colour by the beginning of a model's name, the same on all pages.
 FAMILY_COLOUR_INDEX = {"vit": 0, "deit": 0, "resnet": 1, "cnn": 1}
-#: Index of the marker of a ViT by the end of its name; a CNN has the next one. The colour is that of the family.
-START_MARKER_INDEX = {"_pretrained": 2, "_finetuned": 4}
+#: Index of the marker of a ViT, and line style, by the end of the name. A CNN has the next marker.
+START_STYLES = {"_pretrained": (2, "--"), "_probe": (2, "--"), "_finetuned": (4, "-."), "_tuned": (4, "-.")}
 
 
 @dataclass(frozen=True)
 class ModelStyle:
     colour: str
     marker: str
+    dashes: str = "-"
 
     @property
     def line(self) -> dict[str, Any]:
-        return {"color": self.colour, "marker": self.marker}
+        return {"color": self.colour, "marker": self.marker, "ls": self.dashes}
 
     @property
     def glyph(self) -> str:
@@ -49,22 +50,23 @@ ModelStyles = Mapping[str, ModelStyle]
 def assign_styles(names: Iterable[str]) -> dict[str, ModelStyle]:
     """Colour and marker of every model. They do not depend on the order of the names.
 
-    A ViT is blue and a CNN vermilion, also pretrained and fine-tuned ones, which have other markers. Others have the
-    remaining colours, in alphabetical order.
+    A ViT is blue and a CNN vermilion, also pretrained and fine-tuned ones, which have other markers and dashed lines.
+    Others have the remaining colours, in alphabetical order.
     """
     unique = list(dict.fromkeys(names))
     indices: dict[str, int] = {}
     families: dict[str, int] = {}
+    dashes: dict[str, str] = {}
     for name in sorted(unique):
         family = next((index for start, index in FAMILY_COLOUR_INDEX.items() if name.lower().startswith(start)), None)
-        start = next((index for end, index in START_MARKER_INDEX.items() if name.endswith(end)), 0)
+        start, line = next((style for end, style in START_STYLES.items() if name.endswith(end)), (0, "-"))
         if family is not None and start + family not in indices.values():
-            indices[name], families[name] = start + family, family
+            indices[name], families[name], dashes[name] = start + family, family, line
     unused = (index for index in range(2 * len(MARKERS) + len(unique)) if index not in indices.values())
     indices |= {name: next(unused) for name in sorted(unique) if name not in indices}
     colours = {name: COLOURS[families.get(name, indices[name]) % len(COLOURS)] for name in unique}
     markers = {name: MARKERS[(indices[name] + indices[name] // len(COLOURS)) % len(MARKERS)] for name in unique}
-    return {name: ModelStyle(colours[name], markers[name]) for name in unique}
+    return {name: ModelStyle(colours[name], markers[name], dashes.get(name, "-")) for name in unique}
 
 
 def format_percent(value: float | None, digits: int = 1) -> str:

@@ -65,7 +65,7 @@ def _draw_rows(axis: Axes, analysis: Analysis, budget: str) -> None:
     points = [point for model in analysis.models for point in analysis.curve(model.key, budget)]
     for row, point in enumerate(points):
         style, (value, error) = styles[point.model], error_bars_in_percent([point.accuracy])
-        axis.errorbar(value, row, xerr=error, ls="none", ms=7, elinewidth=1.5, **style.line)
+        axis.errorbar(value, row, xerr=error, ms=7, elinewidth=1.5, **style.line)
         if len(point.by_seed) > 1:
             below = [row + 0.2] * len(point.by_seed)
             axis.plot(100 * np.array(point.by_seed), below, ".", color=style.colour, ms=5, alpha=0.5)
