@@ -166,8 +166,8 @@ class Drawing:
                 fill = "cnn" if (row, col) == marked else "panel"
                 self.rect(x + col * side, y + row * side, side, side, fill=fill)
 
-    def svg(self, title: str, colors: dict[str, str] | None = None) -> str:
-        """The text of the SVG file. ``title`` describes it; ``colors`` replace the CSS variables."""
+    def svg(self, description: str, colors: dict[str, str] | None = None) -> str:
+        """The text of the SVG file. ``description`` is for screen readers; ``colors`` replace the CSS variables."""
         light, dark = (
             ";".join(f"--{name}:{value}" for name, value in part.items()) for part in (colors or LIGHT, DARK)
         )
@@ -178,8 +178,9 @@ class Drawing:
                 style += f"body[data-theme={theme}] .drawing{{{values}}}"
         return (
             f'<svg xmlns="http://www.w3.org/2000/svg" class="drawing" viewBox="0 0 {self.width} {self.height}" '
-            f'width="{self.width}" height="{self.height}" role="img" font-family="{escape(FONT)}">\n'
-            f"<title>{escape(title)}</title>\n<style>{style}</style>\n" + "\n".join(self.shapes) + "\n</svg>\n"
+            f'width="{self.width}" height="{self.height}" role="img" aria-label="{escape(description)}" '
+            f'font-family="{escape(FONT)}">\n'
+            f"<style>{style}</style>\n" + "\n".join(self.shapes) + "\n</svg>\n"
         )
 
 
