@@ -29,8 +29,9 @@ from vit_vs_cnn.reporting.style import NEUTRAL_COLOUR, SERIES_COLOURS
 #
 # ## How much of the first word is left?
 #
-# A GRU is a recurrent network: at each step it computes a new state from its old state and the next input. Let $c$ be
-# its last state after $T$ random inputs.
+# A GRU is a recurrent network: at each step it computes a new state from its old state and the next input. *Gates*
+# decide how much of the old state it keeps. (An LSTM has gates, too.) Let $c$ be its last state after $T$ random
+# inputs.
 #
 # We compare it with an attention layer. It gets a vector that asks for something, the *query*, and returns a weighted mean
 # over all inputs. (The next sections explain how.) The influence of input $t$ is the norm of $\partial c / \partial x_t$.
@@ -79,7 +80,8 @@ plt.tight_layout()
 # The *volitional* cue is what we want: we look for something to read, and see the book.
 #
 # In attention, what a thing can be found by is its **key**, and what we want is the **query**. What we take from it is
-# its **value**. Here each key has two numbers, "stands out" and "can be read".
+# its **value**. In the translation above, the query is the last state of the decoder, and the states of the encoder are
+# both keys and values. Here each key has two numbers, "stands out" and "can be read".
 #
 # A **score** measures how much a key counts. The nonvolitional cue gives a score from the key alone, the volitional cue
 # one from the query and the key. The *softmax*, $e^{s_i} / \sum_j e^{s_j}$, turns scores into weights: positive numbers

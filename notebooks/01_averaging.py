@@ -84,7 +84,8 @@ print("prediction ", round((weights @ few_values).item(), 2))
 # $$f(q) = \sum_i w_i(q)\, v_i, \qquad w_i(q) = \frac{K\big((q - k_i)/h\big)}{\sum_j K\big((q - k_j)/h\big)}$$
 #
 # For many queries at once the weights are a matrix: **one row for each query, one column for each key**, each row with
-# sum one. The prediction is then a product of matrices.
+# sum one. The prediction is then a product of matrices. (To predict classes, take one-hot vectors as values. The
+# prediction is then a share for each class.)
 
 # %%
 h = 0.5
@@ -301,7 +302,8 @@ for name, output in {"kernel": by_kernel, "package": by_package, "torch": by_tor
 
 # %% [markdown]
 # If all keys have the same length, the factor with $|k|^2$ cancels, too. Then the Gaussian kernel gives the same
-# weights.
+# weights. (A layer norm of the keys, without its learned weight and bias, makes their lengths nearly equal: notebook
+# 4a.)
 
 # %%
 same_length = k / k.norm(dim=-1, keepdim=True)

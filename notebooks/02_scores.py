@@ -162,9 +162,10 @@ print(tuple(ScoredAttention(score)(queries, keys, values).shape))
 
 # %% [markdown]
 # The additive score stores a hidden vector for each *pair* of query and key. The dot product is a single matrix
-# multiplication, faster and smaller, so Transformers use it (Vaswani et al., 2017, section 3.2.1). It has no parameters,
-# and needs queries and keys of equal width. $W_Q$ and $W_K$ provide this: both map tokens, of any width, to the width
-# $d$. But the dot product needs a correction, which the same section explains:
+# multiplication, faster and smaller, so Transformers use it (Vaswani et al., 2017, section 3.2.1). It has no
+# parameters, and needs queries and keys of equal width. $W_Q$ and $W_K$ provide this: both map tokens, of any width, to
+# the width $d$. (Luong et al., 2015, score two vectors by $x^\top M y$. This is the same with $M = W_Q W_K^\top$.) But
+# the dot product needs a correction, which the same section explains:
 #
 # ## Why $1/\sqrt d$
 #

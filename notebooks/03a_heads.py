@@ -73,8 +73,10 @@ for name, tensor in {"q": q, "scores": scores, "heads": heads, "merged": merged,
 #
 # ## With the package, and with torch
 #
-# `nn.Linear` stores its weights as `(out, in)`, hence the transposes. With the same weights, all three compute the
-# same function.
+# `nn.Linear` stores its weights as `(out, in)`, hence the transposes. With the same weights, all three compute the same
+# function. Before they are replaced here, the matrices of the package's layer are *Xavier* weights (Glorot and Bengio,
+# 2010): uniform, with the variance $2 / (D_{in} + D_{out})$. For square matrices this is $1/D$, as above, which keeps
+# the size of the values about the same.
 
 # %%
 attention = MultiHeadAttention(12, num_heads)

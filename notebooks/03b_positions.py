@@ -62,7 +62,8 @@ assert difference.abs().max() > 0.01
 # %% [markdown]
 # ## Sinusoidal positions
 #
-# Each pair of channels is like a clock hand. The first turns fast, the last turns slowly:
+# Each pair of channels is like a clock hand. The first turns fast, the last turns slowly. (The digits of a binary
+# number are similar: the last one changes at each step, the others less often.)
 #
 # $$PE[p, 2i] = \sin(p\,\omega_i), \quad PE[p, 2i+1] = \cos(p\,\omega_i), \qquad \omega_i = 10000^{-2i/D}$$
 
@@ -290,7 +291,9 @@ assert maps["recurrence"][15, 0] < 0.1 * maps["recurrence"][15, 15]
 # | recurrence | $O(n\, d^2)$ | $O(n)$ | $O(n)$ |
 # | self-attention | $O(n^2 d)$ (and $n\,d^2$ for the projections) | $O(1)$ | $O(1)$ |
 #
-# (Vaswani et al., 2017, table 1.) Short paths cost $n^2$ operations; notebook 4c shows two ways to reduce this.
+# (After Vaswani et al., 2017, table 1. For the convolution their table has the path $O(\log_k n)$ of dilated kernels.
+# Their section 4 has $O(n/k)$ for the usual ones.) Short paths cost $n^2$ operations; notebook 4c shows two ways to
+# reduce this.
 #
 # ## In short
 #

@@ -32,10 +32,16 @@ STEPS = 150  # of each training
 #
 # ![Order of norm, attention, MLP and additions in encoder blocks with pre-norm and with post-norm](../docs/static/drawings/encoder_blocks.svg)
 #
-# Attention moves information *between* tokens; the **MLP** works on *each* token alone. Both are **branches**: their
-# output is added to their input (the residual connection). The input of a branch is first normalised, token by token,
-# to mean 0 and variance 1. A learned weight and bias for each channel follow (layer norm). GELU is a smooth variant of
-# ReLU, $x\, \Phi(x)$ with the distribution function $\Phi$ of the standard normal:
+# Attention moves information *between* tokens; the **MLP** works on *each* token alone, so it is also called
+# position-wise feed-forward network. Both are **branches**: their output, in training often after dropout, is added to
+# their input (the residual connection). The input of a branch is first normalised, token by token, to mean 0 and
+# variance 1. A learned weight and bias for each channel follow (layer norm).
+#
+# In CNNs, batch norm is usual: it normalises each channel over a batch. In training, the output for a token would then
+# depend on the other sequences and on their padding. With layer norm it depends on this token alone.
+#
+# Between the two linear maps of the MLP is a GELU (a ReLU in the first Transformer). GELU is a smooth variant of ReLU,
+# $x\, \Phi(x)$ with the distribution function $\Phi$ of the standard normal:
 #
 # $$Z' = Z + \operatorname{MHA}(\operatorname{LN}(Z)), \qquad Z'' = Z' + \operatorname{MLP}(\operatorname{LN}(Z')), \qquad
 # \operatorname{MLP}(z) = W_2 \operatorname{GELU}(W_1 z + b_1) + b_2$$
@@ -168,7 +174,8 @@ plt.tight_layout()
 
 # %% [markdown]
 # The learning rate rises for 100 steps to its peak and falls to zero until the end. The length of warm-up is a
-# hyperparameter, as is the peak.
+# hyperparameter, as is the peak. There are other remedies: RAdam takes smaller steps as long as the estimates are
+# unreliable (Liu et al., 2020), and *gradient clipping* limits the norm of the gradient.
 #
 # ## With and without warm-up
 #

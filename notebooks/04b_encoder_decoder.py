@@ -36,6 +36,9 @@ SET_STEPS = 200  # of each model that finds the odd one out
 # what was written before (causal self-attention) and to the encoder's output (cross-attention: queries from the
 # decoder, keys and values from the encoder). There is no bottleneck: each step of the decoder reads all encoded tokens.
 #
+# Many models have only one half: the encoder (BERT and the ViT), or the decoder without cross-attention (GPT). T5 has
+# both.
+#
 # ## A task: reverse a sequence
 #
 # The source is eight digits. The target is the same digits in reverse order, and a stop symbol. The decoder writes
@@ -80,8 +83,9 @@ def train(model, steps, rate, warm_up, size=64):
 
 
 # %% [markdown]
-# The model has one encoder block and one decoder block, both with pre-norm. It adds sinusoidal positions to the tokens of
-# source and target (`model.positions`).
+# The model has one encoder block and one decoder block, both with pre-norm. It adds sinusoidal positions to the tokens
+# of source and target (`model.positions`). As in the first Transformer, the embeddings are multiplied by $\sqrt D$
+# before: they start with the standard deviation $1/\sqrt D$, and the product is about as large as the positions.
 
 # %% tags=["numbers-vary"]
 torch.manual_seed(0)
@@ -96,6 +100,9 @@ print(f"{right.float().mean():.1%} of 500 new sequences are reversed without err
 print(source[0].tolist(), "->", answers[0].tolist())
 
 # %% [markdown]
+# We count a sequence only if all of its symbols are right. A sentence has many right translations, so a translation is
+# scored by the sequences of words that it shares with a reference (BLEU).
+#
 # ## Step by step
 #
 # In use there is no target to read. The decoder starts with the start symbol and reads what it has written itself. We
@@ -110,6 +117,10 @@ with torch.no_grad():
         print(f"{written[:-1]} -> {written[-1]}")
 
 # %% [markdown]
+# Each step takes the most probable symbol: this is *greedy* decoding. *Beam search* keeps several beginnings, and
+# chooses the most probable whole sequence among them. Our loop computes all earlier tokens again in each step. With a
+# causal mask their keys and values do not change, so they can be stored (*KV cache*).
+#
 # Here one wrong digit would be read by all later steps. In training the model never reads its own errors, only correct
 # digits. This difference is called *exposure bias*.
 #

@@ -151,8 +151,8 @@ print("as dot products:", f"{(output - exact).abs().max():.0e}")
 # 3. **Wide heads:** a head must be as wide as the **rank** of its matrix $W_h$.
 # 4. **Padding:** tokens of zeros outside the image, if the convolution pads with zeros.
 #
-# A usual ViT has 4 to 12 narrow heads, so it cannot express every 3 x 3 convolution in one layer. This is the share of
-# a random kernel with 32 channels that is lost, by head width:
+# The usual ViTs have 3 to 16 heads, each narrower than a token, so they cannot express every 3 x 3 convolution in one
+# layer. This is the share of a random kernel with 32 channels that is lost, by head width:
 
 # %%
 wide = torch.randn(32, 32, 3, 3, generator=generator)
@@ -220,7 +220,8 @@ print("parameters", compiled.parameters, "MACs", compiled.macs)
 # ## Between the two: window attention
 #
 # Global attention compares every token with every other. In window attention a query sees only its neighbourhood: the
-# same nine positions as the kernel, but weighted by content.
+# same nine positions as the kernel, but weighted by content (Ramachandran et al. 2019). Swin has windows that do not
+# overlap, and shifts them in every second layer (Liu et al. 2021).
 
 # %%
 q, k, v = torch.randn(3, 1, 1, 64, 16, generator=generator).unbind()
@@ -249,10 +250,11 @@ for axis, (title, weights) in zip(axes, pictures.items(), strict=True):
 #
 # ## Convolutional initialization, trained as attention
 #
-# There is also a layer that *starts* as a convolution and can depart from it. It is called **released** here: the
-# positions of its heads and the influence of the content become trainable parameters, and the content starts with the
-# factor zero. (In the layer that is not released, both are constants, and it remains a convolution.) What can this layer
-# learn that a convolution cannot? Our task: **the brightest of the nine neighbours**. No linear map can do that.
+# There is also a layer that *starts* as a convolution and can depart from it. The idea is that of ConViT (d'Ascoli et
+# al. 2021), where a learned gate in each head weighs position against content. Our layer is called **released** here:
+# the positions of its heads and the influence of the content become trainable parameters, and the content starts with
+# the factor zero. (In the layer that is not released, both are constants, and it remains a convolution.) What can this
+# layer learn that a convolution cannot? Our task: **the brightest of the nine neighbours**. No linear map can do that.
 
 
 # %%

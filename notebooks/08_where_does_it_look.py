@@ -143,9 +143,9 @@ for axis in (axes[0], axes[2], axes[3]):
 # the prediction. The gradient shows that. Let $y_c$ be the logit of class $c$. Where a weight was used *and* raised
 # the logit, $\partial y_c / \partial A \cdot A$ is large and positive:
 #
-# - **Gradient rollout:** rollout with $\mathrm{mean}_h\big(\partial y_c / \partial A \cdot A\big)^+$ instead of $A$,
+# - **Gradient rollout:** rollout with $\mathrm{mean}_h\big[(\partial y_c / \partial A \cdot A)^+\big]$ instead of $A$,
 #   with normalised rows.
-# - **Relevance** (Chefer et al. 2021): $R_l = R_{l-1} + \mathrm{mean}_h\big(\partial y_c/\partial A_l \cdot A_l\big)^+ R_{l-1}$, from
+# - **Relevance** (Chefer et al. 2021): $R_l = R_{l-1} + \mathrm{mean}_h\big[(\partial y_c/\partial A_l \cdot A_l)^+\big] R_{l-1}$, from
 #   $R_0 = I$.
 
 # %%
@@ -369,8 +369,8 @@ print(f"the maps differ by up to {(right - wrong).abs().max():.2f}")
 # Both products have rows that sum to one, so that check does not detect the mistake.
 
 # %% [markdown]
-# **2. A common bug.** Published code takes the *maximum* over heads and then divides by `matrix.sum(-1)` without
-# `keepdim=True`. By what is each entry divided? How large do the row sums become?
+# **2. A common bug.** A published implementation of rollout can take the *maximum* over heads. It divides by
+# `matrix.sum(-1)` without `keepdim=True`. By what is each entry divided? How large do the row sums become?
 
 # %% tags=["solution", "hide-cell", "numbers-vary"]
 strongest = weights[0][0].detach().amax(dim=0)  # one image: (queries, keys); each row sums to more than 1
