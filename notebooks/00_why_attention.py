@@ -80,7 +80,7 @@ plt.tight_layout()
 # The *volitional* cue is what we want: we look for something to read, and see the book.
 #
 # In attention, what a thing can be found by is its **key**, and what we want is the **query**. What we take from it is
-# its **value**. In the translation above, the query is the last state of the decoder, and the states of the encoder are
+# its **value**. In the translation above, the query is the previous state of the decoder, and the states of the encoder are
 # both keys and values. Here each key has two numbers, "stands out" and "can be read".
 #
 # A **score** measures how much a key counts. The nonvolitional cue gives a score from the key alone, the volitional cue
