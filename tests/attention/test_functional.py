@@ -179,6 +179,13 @@ def test_a_mask_that_is_not_boolean_and_a_bias_that_is_are_refused():
         scaled_dot_product_attention.__wrapped__(*tensors(), bias=random_mask((QUERIES, KEYS)))
 
 
+def test_a_mask_with_more_dimensions_than_the_scores_is_refused():
+    mask = valid_length_mask(torch.tensor([3, 0]), KEYS)
+    with pytest.raises(ValueError, match=r"mask of shape \(2, 1, 1, 7\) has more dimensions than the scores \(3\)"):
+        masked_softmax.__wrapped__(torch.zeros(2, 5, KEYS), mask)
+    assert masked_softmax(torch.zeros(2, 1, 5, KEYS), mask).shape == (2, 1, 5, KEYS)
+
+
 def test_one_length_per_sequence_or_query_allows_that_many_first_keys():
     mask = valid_length_mask(torch.tensor([3, 0]), KEYS)
     assert mask.shape == (BATCH, 1, 1, KEYS)

@@ -60,7 +60,12 @@ def check_choice(name: str, value: str, allowed: Iterable[str]) -> None:
         raise ValueError(f'{name} must be one of {", ".join(allowed)}, but is "{value}"')
 
 
-def check_mask(mask: Tensor) -> None:
-    """Raise ValueError unless the mask is boolean."""
+def check_mask(mask: Tensor, dimensions: int) -> None:
+    """Raise ValueError unless the mask is boolean and has at most the ``dimensions`` of the scores."""
     if mask.dtype != torch.bool:
         raise ValueError(f"mask must be boolean, True where a query may attend, but has dtype {mask.dtype}")
+    if mask.ndim > dimensions:
+        raise ValueError(
+            f"mask of shape {tuple(mask.shape)} has more dimensions than the scores ({dimensions}); masks of sequences "
+            "have a dimension for heads, (batch, 1, queries, keys)"
+        )

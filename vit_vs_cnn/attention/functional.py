@@ -36,11 +36,11 @@ def masked_softmax(scores: Float[Tensor, "*rows keys"], mask: AnyMask | None) ->
         mask: True where a query may attend, broadcast against ``scores``; None allows all.
 
     Raises:
-        ValueError: if ``mask`` is not boolean.
+        ValueError: if ``mask`` is not boolean, or has more dimensions than ``scores``.
     """
     if mask is None:
         return scores.softmax(dim=-1)
-    check_mask(mask)
+    check_mask(mask, scores.ndim)
     empty = ~mask.any(dim=-1, keepdim=True)
     # An empty row gets scores of 0, not minus infinity: its softmax is then finite, and so is its gradient.
     scores = scores.masked_fill(~mask, -torch.inf).masked_fill(empty, 0.0)
@@ -110,7 +110,7 @@ def scaled_dot_product_attention(
             fused kernel. Rows sum to one.
 
     Raises:
-        ValueError: if ``mask`` is not boolean, or ``bias`` is.
+        ValueError: if ``mask`` is not boolean or has more dimensions than ``queries``, or if ``bias`` is boolean.
 
     Example:
         >>> queries, keys, values = torch.randn(3, 2, 4, 5, 8).unbind()
@@ -121,7 +121,7 @@ def scaled_dot_product_attention(
         (torch.Size([2, 4, 5, 5]), True)
     """
     if mask is not None:
-        check_mask(mask)
+        check_mask(mask, queries.ndim)
     if bias is not None:
         if bias.dtype == torch.bool:
             raise ValueError("bias must be numbers that are added to the scores, but is boolean; it may be a mask")

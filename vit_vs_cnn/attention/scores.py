@@ -36,10 +36,10 @@ def attention_from_scores(
         dropout: probability of dropping a weight; 0 outside training.
 
     Raises:
-        ValueError: if ``mask`` is not boolean.
+        ValueError: if ``mask`` is not boolean, or has more dimensions than ``scores``.
     """
     if mask is not None:
-        check_mask(mask)
+        check_mask(mask, scores.ndim)
     in_reach = scores != -torch.inf
     weights = masked_softmax(scores, in_reach if mask is None else in_reach & mask)
     return F.dropout(weights, dropout) @ values, weights
