@@ -1,6 +1,5 @@
 """CIFAR is found, unpacked or downloaded, verified and read, or refused in one line."""
 
-import hashlib
 import io
 import pickle
 import tarfile
@@ -12,11 +11,10 @@ import torch
 from torchvision import datasets
 
 from tests.refused import message_of
-from vit_vs_cnn.data.cifar import CifarOptions, CifarSource, extract_members
+from vit_vs_cnn.data.cifar import PUBLISHED, CifarOptions, CifarSource, compute_md5, extract_members
 from vit_vs_cnn.errors import InputError
 
 COUNT = 40
-CLASSES = {"cifar10": datasets.CIFAR10, "cifar100": datasets.CIFAR100}
 UNVERIFIED = CifarOptions(download=False, verify_checksum=False)
 
 
@@ -59,36 +57,42 @@ def write(path, content):
 
 def make(root, name, dump=python_2_pickle, count=COUNT):
     """A small data set in the official layout; the contents of its batches by file name."""
-    published, num_classes = CLASSES[name], int(name[5:])
-    folder = root / published.base_folder
-    files = [file for file, _ in (*published.train_list, *published.test_list)]
+    published, num_classes = PUBLISHED[name], int(name[5:])
+    folder, files = root / published.folder, [*published.train, *published.test]
     contents = {file: batch(name, seed, num_classes, count) for seed, file in enumerate(files)}
     for file, content in contents.items():
         write(folder / file, dump(content))
     names = [f"class {label}" for label in range(num_classes)]
-    write(folder / published.meta["filename"], dump({"coarse_label_names": ["x"], published.meta["key"]: names}))
+    write(folder / published.meta[0], dump({"coarse_label_names": ["x"], published.names_key: names}))
     return contents
 
 
 def publish(monkeypatch, root, name):
     """Treat the files in ``root`` as the published data. Returns an archive of them outside of ``root``."""
-    published = CLASSES[name]
-    folder = root / published.base_folder
-    for attribute in ("train_list", "test_list"):
-        files = [file for file, _ in getattr(published, attribute)]
-        sums = [[file, hashlib.md5((folder / file).read_bytes()).hexdigest()] for file in files]
-        monkeypatch.setattr(published, attribute, sums)
-    md5 = hashlib.md5((folder / published.meta["filename"]).read_bytes()).hexdigest()
-    monkeypatch.setattr(published, "meta", published.meta | {"md5": md5})
-    archive = root.parent / "mirror" / published.filename
+    published = PUBLISHED[name]
+    folder, archive = root / published.folder, root.parent / "mirror" / published.archive
     archive.parent.mkdir()
     with tarfile.open(archive, "w:gz") as tar:
-        tar.add(folder, published.base_folder)
-    monkeypatch.setattr(published, "tgz_md5", hashlib.md5(archive.read_bytes()).hexdigest())
+        tar.add(folder, published.folder)
+    train, test, meta = (
+        {file: compute_md5(folder / file) for file in files}
+        for files in (published.train, published.test, published.meta[:1])
+    )
+    changes = {"train": train, "test": test, "meta": (*meta.items(),)[0], "archive_md5": compute_md5(archive)}
+    monkeypatch.setitem(PUBLISHED, name, published._replace(**changes))
     return archive
 
 
-@pytest.mark.parametrize("name", CLASSES)
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_names_and_checksums_are_those_of_torchvision(name):
+    ours, theirs = PUBLISHED[name], {"cifar10": datasets.CIFAR10, "cifar100": datasets.CIFAR100}[name]
+    assert (ours.folder, ours.archive, ours.url) == (theirs.base_folder, theirs.filename, theirs.url)
+    assert [*ours.train.items(), *ours.test.items()] == [tuple(file) for file in theirs.train_list + theirs.test_list]
+    assert (*ours.meta, ours.names_key) == (theirs.meta["filename"], theirs.meta["md5"], theirs.meta["key"])
+    assert ours.archive_md5 == theirs.tgz_md5
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
 @pytest.mark.parametrize("dump", [python_2_pickle, *(lambda x, p=p: pickle.dumps(x, p) for p in (2, 3))])
 def test_images_labels_and_names_equal_those_of_the_batch_files(tmp_path, name, dump):
     contents = make(tmp_path, name, dump)
@@ -140,7 +144,7 @@ def test_a_damaged_or_inconsistent_file_gives_a_one_line_error(tmp_path, file, d
 
 def test_the_message_for_missing_data_names_both_remedies(tmp_path):
     message = message_of(CifarSource("cifar100", tmp_path / "none", UNVERIFIED).train)
-    assert "--data.cifar.download true" in message and datasets.CIFAR100.url in message
+    assert "--data.cifar.download true" in message and PUBLISHED["cifar100"].url in message
     assert not (tmp_path / "none").exists()
 
 
@@ -168,7 +172,7 @@ def test_data_is_fetched_from_a_mirror_and_recorded_as_official_and_other_data_r
     source = CifarSource("cifar100", tmp_path / "new" / "data", CifarOptions(mirror=mirror))
     assert len(source.train()) == COUNT
     assert source.provenance() == {"source": "cifar100", "checksums": "official"}
-    monkeypatch.setattr(datasets.CIFAR100, "tgz_md5", "0" * 32)
+    monkeypatch.setitem(PUBLISHED, "cifar100", PUBLISHED["cifar100"]._replace(archive_md5="0" * 32))
     message = message_of(CifarSource("cifar100", tmp_path / "data", CifarOptions(mirror=archive.parent.as_uri())).train)
     assert "MD5" in message and "--data.cifar.mirror" in message and str(tmp_path / "data") in message
     assert [path for path in (tmp_path / "data").iterdir() if not path.name.endswith(".lock")] == []
