@@ -35,11 +35,12 @@ def message_of(call: Callable[..., object], *arguments: object) -> str:
 
 
 def refusals(call: Callable[..., object], *cases: tuple[dict[str, Any], str]) -> Callable[..., None]:
-    """A test that a call raises a ``ValueError``, of which an ``InputError`` is one, for each arguments and message."""
+    """A test that a call raises a ``ValueError`` (or ``InputError``) of one line for each arguments and message."""
 
     @pytest.mark.parametrize(("arguments", "message"), cases)
     def test(arguments: dict[str, Any], message: str) -> None:
-        with pytest.raises(ValueError, match=message):
+        with pytest.raises(ValueError, match=message) as caught:
             call(**arguments)
+        assert "\n" not in str(caught.value)
 
     return test
