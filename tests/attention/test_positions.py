@@ -127,29 +127,16 @@ def rotated(query, key, position):
     return queries[0, 0].unflatten(0, (ROWS, COLS)), keys[0, 0].unflatten(0, (ROWS, COLS))
 
 
-def vectors():
-    return torch.randn(DIM, dtype=torch.float64), torch.randn(DIM, dtype=torch.float64)
-
-
-def test_scores_depend_on_the_offset_alone():
-    queries, keys = rotated(*vectors(), RotaryPosition((ROWS, COLS), DIM).double())
-    scores = torch.einsum("rcd,yxd->rcyx", queries, keys)
-    for row in range(ROWS - 1):
-        for col in range(COLS - 1):
-            torch.testing.assert_close(scores[row + 1, col + 1, 1:, 1:], scores[row, col, :-1, :-1], rtol=0, atol=1e-6)
-    assert (scores[0, 0, 1, 0] - scores[0, 0, 0, 1]).abs() > 1e-3
-
-
-def test_channels_rotate_as_complex_numbers_rows_first():
-    position = RotaryPosition((ROWS, COLS), DIM).double()
-    query, key = vectors()
-    queries, _ = rotated(query, key, position)
-    numbers = torch.view_as_complex(query.view(-1, 2))
-    for row, col in [(0, 3), (2, 0), (1, 4)]:
-        frequencies = [100.0 ** (-2 * i / (DIM / 2)) for i in range(DIM // 4)]
-        angles = torch.tensor([row * w for w in frequencies] + [col * w for w in frequencies], dtype=torch.float64)
-        expected = torch.view_as_real(numbers * torch.polar(torch.ones_like(angles), angles)).flatten()
-        torch.testing.assert_close(queries[row, col], expected, rtol=0, atol=1e-6)
+def test_channels_of_queries_and_keys_rotate_as_complex_numbers_rows_first():
+    """Scores then depend on the offset alone."""
+    vectors, position = torch.randn(2, DIM, dtype=torch.float64).unbind(), RotaryPosition((ROWS, COLS), DIM).double()
+    frequencies = [100.0 ** (-2 * i / (DIM / 2)) for i in range(DIM // 4)]
+    for vector, tokens in zip(vectors, rotated(*vectors, position), strict=True):
+        numbers = torch.view_as_complex(vector.view(-1, 2))
+        for row, col in PLACES:
+            angles = torch.tensor([row * w for w in frequencies] + [col * w for w in frequencies], dtype=torch.float64)
+            expected = torch.view_as_real(numbers * torch.polar(torch.ones_like(angles), angles)).flatten()
+            torch.testing.assert_close(tokens[row, col], expected, rtol=0, atol=1e-6)
 
 
 def test_prefix_tokens_are_not_rotated():
