@@ -22,19 +22,13 @@ from vit_vs_cnn.models.patch_embedding import STEMS
 from vit_vs_cnn.models.presets import PRESETS
 
 BATCH, CLASSES, IMAGE_SIZE, PATCHES = 3, 7, (12, 20), 15
+DROPOUTS = ("dropout", "attention_dropout", "drop_path")
 ATTENTIONS = [
     *({"score": score} for score in SCORES),
     *({"window_size": 2, "window_kind": kind} for kind in WINDOW_KINDS),
     *({"window_size": [3, [2, 5]], "window_boundary": boundary} for boundary in BOUNDARIES[1:]),
     *({"initialization": name} for name in INITIALIZATIONS[1:]),
-    {
-        "qk_norm": True,
-        "layer_scale": 0.5,
-        "qkv_bias": False,
-        "dropout": 0.1,
-        "attention_dropout": 0.1,
-        "drop_path": 0.1,
-    },
+    {"qk_norm": True, "layer_scale": 0.5, "qkv_bias": False} | dict.fromkeys(DROPOUTS, 0.1),
 ]
 TOKENS = [
     *({"pool": pool} for pool in POOLS),

@@ -169,9 +169,8 @@ def test_calls_of_timms_scripts_work(name, preset, tmp_path):
     network = timm.create_model(name, checkpoint_path="", **always, **options).eval()  # train.py, benchmark.py
     create_optimizer_v2(network, opt="adamw", lr=0.1, weight_decay=0.05, layer_decay=0.7)
     torch.save(network.state_dict(), path := tmp_path / "weights.pth")
-    other = timm.create_model(
-        name, exportable=True, checkpoint_path=path, **always
-    ).eval()  # validate.py, onnx_export.py
+    # validate.py, onnx_export.py
+    other = timm.create_model(name, exportable=True, checkpoint_path=path, **always).eval()
     overlay = {"pretrained_cfg_overlay": {"file": str(path), "num_classes": CLASSES}}
     loaded = timm.create_model(name, **{**always, "pretrained": True}, **overlay).eval()  # inference.py
     assert_equal([network(pixels), other(pixels), loaded(pixels)], [ours(pixels)] * 3)
