@@ -8,7 +8,7 @@ from torch import nn
 from torchvision.models.vision_transformer import VisionTransformer as TorchvisionViT
 
 from tests.attention.test_torch_interface import swap
-from tests.refused import refused
+from tests.refused import refusals, refused
 from vit_vs_cnn.attention import LinearAttention, LocalitySelfAttention, MultiHeadAttention, RelativeBias
 from vit_vs_cnn.attention.windows.blocks import BlockWindow
 from vit_vs_cnn.attention.windows.sliding import SlidingWindow
@@ -124,9 +124,8 @@ def test_gradients_of_torchs_layer_are_those_of_ours():
 LEAKING = SlidingWindow(GRID, 3, "zero", num_prefix_tokens=1)
 
 
-@pytest.mark.parametrize(
-    ("pool", "layout", "window", "message"),
-    [
+def test_a_layout_that_differs_from_the_network_is_refused():
+    for pool, layout, window, message in (
         (slice(1), None, None, "is not a supported Vision Transformer; describe its tokens, for example: network.tok"),
         (slice(1), TokenLayout((3, 4), 1, "class"), None, "of 13 tokens (1 and 3 x 4 patches)"),
         (slice(1), TokenLayout(GRID), None, "of 15 tokens (0 and 3 x 5 patches)"),
@@ -134,11 +133,9 @@ LEAKING = SlidingWindow(GRID, 3, "zero", num_prefix_tokens=1)
         (slice(1, 2), LAYOUT, None, 'reads the tokens [1], but not according to pool="class"'),
         (slice(None), TokenLayout(GRID, 1, "attention"), None, "UserNetwork pools by attention of shapes"),
         (slice(1), LAYOUT, LEAKING, "rows of attention weights that do not sum to 1"),
-    ],
-)
-def test_a_layout_that_differs_from_the_network_is_refused(pool, layout, window, message):
-    with refused(message):
-        attention_gradients(UserNetwork(ours(window=window), layout, pool), IMAGES)
+    ):
+        with refused(message):
+            attention_gradients(UserNetwork(ours(window=window), layout, pool), IMAGES)
 
 
 @pytest.mark.parametrize("pool, name", [(slice(None), "all"), (slice(1, None), "mean"), (slice(1), "prefix")])
@@ -148,15 +145,10 @@ def test_the_query_is_the_mean_of_the_tokens_that_the_classifier_reads(pool, nam
     torch.testing.assert_close(query, torch.tensor([read] * BATCH).double())
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (((0, 8),), "rows must be a whole number, at least 1, but is 0"),
-        (((8, 8), 0, "max"), 'pool must be one of class, mean, prefix, all, attention, but is "max"'),
-        (((8, 8), 0, "class"), 'num_prefix_tokens is 0, too few for pool="class"'),
-        (((8, 8), -1), "num_prefix_tokens is -1, too few"),
-    ],
+test_impossible_layouts_are_refused = refusals(
+    lambda **options: TokenLayout(**({"grid_size": (8, 8)} | options)),
+    ({"grid_size": (0, 8)}, "rows must be a whole number, at least 1, but is 0"),
+    ({"pool": "max"}, 'pool must be one of class, mean, prefix, all, attention, but is "max"'),
+    ({"pool": "class"}, 'num_prefix_tokens is 0, too few for pool="class"'),
+    ({"num_prefix_tokens": -1}, "num_prefix_tokens is -1, too few"),
 )
-def test_impossible_layouts_are_refused(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        TokenLayout(*arguments)

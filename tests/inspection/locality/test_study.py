@@ -162,7 +162,7 @@ ROW = {"model": "vit", "train_size": 80, "seed": 3, "layer": 0}
 ROW |= {f"{name}_{when}": 0.25 for name in SUMMARY_MEASURES for when in ("before", "after")}
 
 
-def test_saved_measures_of_the_same_settings_are_read(tmp_path):
+def test_saved_measures_of_the_same_settings_are_read_and_unusable_ones_missing(tmp_path):
     path = tmp_path / "run.json"
     path.write_text(json.dumps({"settings": SETTINGS, "layers": [ROW | {"r2_3_before": None}]}))
     (row,) = _read_layers(path, SETTINGS)
@@ -170,16 +170,10 @@ def test_saved_measures_of_the_same_settings_are_read(tmp_path):
     assert row == {name: value for name, value in ROW.items() if name != "r2_3_before"}
     assert _read_layers(path, SETTINGS | {"weights": "other"}) is None
     assert _read_layers(tmp_path / "missing.json", SETTINGS) is None
-
-
-@pytest.mark.parametrize(
-    "layers",
-    [None, 3, "x", {}, [3], [[]], [{}], *([ROW | change] for change in ({"layer": "1"}, {"model": 3}, {"more": 1}))],
-    ids=str,
-)
-def test_unusable_saved_measures_are_missing(tmp_path, layers):
-    (tmp_path / "run.json").write_text(json.dumps({"settings": SETTINGS, "layers": layers}))
-    assert _read_layers(tmp_path / "run.json", SETTINGS) is None
+    changed = [[ROW | change] for change in ({"layer": "1"}, {"model": 3}, {"more": 1})]
+    for layers in (None, 3, "x", {}, [3], [[]], [{}], *changed):
+        path.write_text(json.dumps({"settings": SETTINGS, "layers": layers}))
+        assert _read_layers(path, SETTINGS) is None
 
 
 @pytest.fixture
