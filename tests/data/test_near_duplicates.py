@@ -44,9 +44,7 @@ CHANGES = {
     "re-encoded": lambda x: torch.stack([_encoded(image) for image in x]),
     "darker": lambda x: (x.float() * 0.7).byte(),
     "less contrast": lambda x: (x.float() * 0.6 + 50).byte(),
-    "noise": lambda x: (
-        (x.float() + 3 * torch.randn(x.shape, generator=torch.Generator().manual_seed(0))).clamp(0, 255).byte()
-    ),
+    "noise": lambda x: (x.float() + 3 * torch.randn(x.shape)).clamp(0, 255).byte(),
     "mirrored": lambda x: x.flip(-1),
     "made small and large again": lambda x: F.interpolate(
         F.interpolate(x.float(), (24, 24), mode="bilinear", antialias=True), (70, 70), mode="bilinear"
