@@ -217,27 +217,17 @@ def test_an_image_of_one_row_keeps_its_colors():
     assert resized[:, 0, 0].tolist() == [200, 10, 20]
 
 
-@pytest.mark.parametrize(
-    ("damaged", "is_open"),
-    [
-        (lambda png: png[:-60], True),
-        (lambda png: png[:-60], False),
-        (lambda png: png.replace(b"IDAT", b"\xff\0AT", 1), False),
-    ],
-)
-def test_a_damaged_image_is_named_with_its_index(options, tmp_path, damaged, is_open):
+@pytest.mark.parametrize("damage", ["truncated and open", "truncated", "broken chunk"])
+def test_a_damaged_image_is_named_with_its_index(options, tmp_path, damage):
     paths = [tmp_path / f"{number}.png" for number in range(4)]
     for number, path in enumerate(paths):
         Image.fromarray(PIXELS[number]).save(path)
-    paths[2].write_bytes(damaged(paths[2].read_bytes()))
+    content = paths[2].read_bytes()
+    paths[2].write_bytes(content.replace(b"IDAT", b"\xff\0AT", 1) if damage == "broken chunk" else content[:-60])
     with contextlib.ExitStack() as opened:
-        given = [opened.enter_context(Image.open(path)) for path in paths] if is_open else paths
+        given = [opened.enter_context(Image.open(path)) for path in paths] if "open" in damage else paths
         with pytest.raises(InputError, match=r"train image 2: .*(cannot be read|no image|damaged)"):
             open_dataset([(one, place % 2) for place, one in enumerate(given)], options())
-
-
-def _crop(size):
-    return RandomResizedCrop(size, scale=(0.2, 0.6))
 
 
 def _mirror_some(image):
@@ -248,23 +238,19 @@ def _shift(image):
     return Image.fromarray(np.roll(np.asarray(image), np.random.randint(1000), axis=1))
 
 
-@pytest.mark.parametrize("transform", [_crop((ROWS, COLS)), _mirror_some, _shift])
-def test_a_dataset_with_a_random_transform_is_refused(options, transform):
+class RandomLabels(Pictures):
+    def __getitem__(self, index):
+        return super().__getitem__(index)[0], int(torch.randint(3, ()))
+
+
+TRANSFORMS = RandomResizedCrop((ROWS, COLS), scale=(0.2, 0.6)), _mirror_some, _shift
+
+
+@pytest.mark.parametrize("dataset", [*(Pictures(transform=transform) for transform in TRANSFORMS), RandomLabels()])
+def test_a_dataset_with_a_random_transform_or_random_labels_is_refused(options, dataset):
     torch.manual_seed(0)
-    given = {"train": Pictures(), "test": Pictures(transform=transform)}
     with pytest.raises(InputError, match=r"test image \d+ differs when it is read again; give .* deterministic"):
-        open_dataset(given, options())
-
-
-def test_random_labels_are_refused(options):
-    numbers = np.random.default_rng(0)
-
-    class RandomLabels(Pictures):
-        def __getitem__(self, index):
-            return PIXELS[index], int(numbers.integers(3))
-
-    with pytest.raises(InputError, match="differs when it is read again"):
-        open_dataset(RandomLabels(), options())
+        open_dataset({"train": Pictures(), "test": dataset}, options())
 
 
 class Around:
