@@ -3,7 +3,6 @@
 import copy
 import io
 import math
-import warnings
 
 import jaxtyping
 import lightning
@@ -25,9 +24,10 @@ from vit_vs_cnn.training.classifier import Classifier, MovingAverage, Teacher
 from vit_vs_cnn.training.optimization import Optimizer, Schedule
 
 STEPS = 7
+pytestmark = pytest.mark.filterwarnings("ignore:::lightning")
 
 
-def _data(**changes) -> TrainingData:
+def training_data(**changes) -> TrainingData:
     generator = torch.Generator().manual_seed(2)
     images = torch.randint(0, 256, (17, 3, 8, 8), dtype=torch.uint8, generator=generator)
     labels = torch.arange(17) % 3
@@ -52,22 +52,15 @@ def _trainer(**settings) -> lightning.Trainer:
     return lightning.Trainer(**{"accelerator": "cpu"} | silent | settings)
 
 
-def _fit(module: Classifier, data: TrainingData, **settings) -> Classifier:
+def fit(module: Classifier, data: TrainingData, **settings) -> Classifier:
     _trainer(max_steps=STEPS, max_epochs=1, use_distributed_sampler=False, **settings).fit(module, data)
     return module
 
 
-@pytest.fixture(autouse=True)
-def _quiet():
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", module="lightning")
-        yield
-
-
 @pytest.mark.parametrize("augmentation", [Augmentation(), Augmentation(mixup=1.0)], ids=["hard", "soft"])
 def test_training_equals_a_manual_loop(augmentation):
-    data = _data(augmentation=augmentation)
-    module = _fit(_classifier(label_smoothing=0.1), data)
+    data = training_data(augmentation=augmentation)
+    module = fit(_classifier(label_smoothing=0.1), data)
     network, schedule = _network(), Schedule(warmup=0.3)
     for step, (images, targets) in enumerate(data.train_dataloader()):
         loss = F.cross_entropy(network(images), targets, label_smoothing=0.1)
@@ -85,7 +78,7 @@ def test_the_weight_average_follows_its_equation():
         def on_train_batch_end(self, trainer, pl_module, *_):
             received.append(copy.deepcopy(pl_module.network.state_dict()))
 
-    module = _fit(_classifier(ema_half_life=0.5), _data(), callbacks=[Watch()])
+    module = fit(_classifier(ema_half_life=0.5), training_data(), callbacks=[Watch()])
     decay = 0.5 ** (1 / (0.5 * STEPS))
     average = received[0]
     for state in received[1:]:
@@ -95,20 +88,20 @@ def test_the_weight_average_follows_its_equation():
 
 
 def test_accumulated_batches_make_the_step_of_one_large_batch():
-    whole = _fit(_classifier(), _data(augmentation=Augmentation(crop_padding=0, flip=False), batch_size=10))
-    halves = _data(augmentation=Augmentation(crop_padding=0, flip=False), batch_size=10, accumulate=2)
-    parts = _fit(_classifier(), halves, accumulate_grad_batches=2)
+    whole = fit(_classifier(), training_data(augmentation=Augmentation(crop_padding=0, flip=False), batch_size=10))
+    halves = training_data(augmentation=Augmentation(crop_padding=0, flip=False), batch_size=10, accumulate=2)
+    parts = fit(_classifier(), halves, accumulate_grad_batches=2)
     torch.testing.assert_close([*whole.network.parameters()], [*parts.network.parameters()], rtol=1e-5, atol=1e-6)
 
 
 def test_a_nan_loss_stops_the_run_with_step_and_cause():
     module = _classifier(optimizer=Optimizer(name="sgd", lr=1e30, weight_decay=0.0), schedule=Schedule(warmup=0.0))
     with pytest.raises(TrainingDiverged, match=r"not a number at step \d of 7: likely the learning rate there is"):
-        _fit(module, _data())
+        fit(module, training_data())
     network = _network()
     nn.init.constant_(network[1].weight, math.nan)
     with pytest.raises(TrainingDiverged, match="at step 0 of 7, before any update: the network computes logits"):
-        _fit(Classifier(network, num_classes=3, steps=STEPS), _data())
+        fit(Classifier(network, num_classes=3, steps=STEPS), training_data())
 
 
 def test_every_parameter_is_in_one_group_and_norms_biases_and_positions_do_not_decay():
@@ -135,7 +128,7 @@ def test_learning_rates_follow_the_documented_formula(warmup, steps):
 
 
 def test_a_plain_lightning_trainer_trains_tests_saves_and_loads_the_classifier(tmp_path):
-    data = _data()
+    data = training_data()
     data.validation = data.training
     module = Classifier(_network(), num_classes=3, optimizer=Optimizer(lr=0.01), ema_half_life=0.5, label_smoothing=0.3)
     trainer = _trainer(max_steps=STEPS, default_root_dir=tmp_path, enable_checkpointing=True)
@@ -158,12 +151,6 @@ def test_a_plain_lightning_trainer_trains_tests_saves_and_loads_the_classifier(t
     torch.testing.assert_close(again.eval()(images).softmax(1), probabilities, rtol=1e-5, atol=1e-6)
 
 
-@pytest.fixture
-def untyped(monkeypatch):
-    """Without type checks, as for input of a user."""
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
-
-
 @pytest.mark.parametrize(
     ("asked", "batches"),
     [({"max_steps": 9}, 9), ({"max_epochs": 3}, 6), ({"max_steps": 2, "accumulate_grad_batches": 2}, 4)],
@@ -177,41 +164,39 @@ def test_more_steps_than_planned_continue_the_stream_of_batches(asked, batches):
             return super().training_step(batch, batch_idx)
 
     trainer = _trainer(**asked)
-    trainer.fit(Watched(_network(), num_classes=3), _data(steps=2))
+    trainer.fit(Watched(_network(), num_classes=3), training_data(steps=2))
     assert trainer.global_step == trainer.estimated_stepping_batches
-    stream = TrainingBatches(_data(steps=batches))
+    stream = TrainingBatches(training_data(steps=batches))
     assert len(received) == batches
     assert all(torch.equal(one, other) for one, (other, _) in zip(received, stream, strict=True))
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
+def test_mismatched_images_and_labels_are_refused(monkeypatch):
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # no type checks, as for input of a user
+    given = {"images": torch.zeros(5, 3, 8, 8, dtype=torch.uint8), "labels": torch.arange(5) % 3}
+    for changes, message in (
         ({"images": torch.zeros(5, 3, 8, 8)}, "images: .* of torch.float32; expected .* of torch.uint8"),
         ({"images": torch.zeros(5, 8, 8, dtype=torch.uint8)}, r"images: \(5, 8, 8\) of torch.uint8; expected"),
         ({"labels": torch.arange(5) % 3 + 0.5}, "labels: .* expected .* of torch.int64"),
         ({"labels": torch.arange(5)}, "labels: from 0 to 4, but there are 3 classes"),
         ({"labels": torch.arange(4) % 3}, "labels: 4 for 5 images; each image needs one"),
         ({"sample_ids": ["a"]}, "sample_ids: 1 for 5 images"),
-    ],
-)
-def test_mismatched_images_and_labels_are_refused(changes, message, untyped):
-    given = {"images": torch.zeros(5, 3, 8, 8, dtype=torch.uint8), "labels": torch.arange(5) % 3}
-    with pytest.raises(InputError, match=message):
-        LabelledImages(**(given | {"class_names": ("a", "b", "c")} | changes))
+    ):
+        with pytest.raises(InputError, match=message):
+            LabelledImages(**(given | {"class_names": ("a", "b", "c")} | changes))
 
 
 @pytest.mark.parametrize("images", [5, 17])
 def test_a_network_with_another_number_of_classes_is_refused_at_its_first_logits(images):
-    data = _data()
+    data = training_data()
     data.validation = None if images == 5 else data.training.subset(range(images))
     with pytest.raises(InputError, match=rf"the network returns logits of shape \({images}, 3\), but num_classes is 7"):
-        _fit(Classifier(_network(), num_classes=7, steps=STEPS), data)
+        fit(Classifier(_network(), num_classes=7, steps=STEPS), data)
 
 
 def test_a_run_without_a_number_of_steps_and_an_average_in_half_precision_are_refused():
     with pytest.raises(InputError, match="set steps of Classifier, or max_steps of the Trainer"):
-        _trainer(max_epochs=-1).fit(Classifier(_network(), num_classes=3), _data())
+        _trainer(max_epochs=-1).fit(Classifier(_network(), num_classes=3), training_data())
     module = _classifier(ema_half_life=0.5).bfloat16()  # whose eight bits lose small updates of the average
     with pytest.raises(InputError, match=r"ema_half_life: .* set trainer.precision to bf16-mixed"):
         module.on_fit_start()
@@ -259,40 +244,29 @@ def test_the_loss_with_a_teacher_is_that_of_its_formula(mixed):
 def test_batches_with_unlabelled_images_have_a_label_for_the_first_half_and_resume():
     more = LabelledImages(torch.full((9, 3, 8, 8), 7, dtype=torch.uint8), torch.full((9,), -1), ("a", "b", "c"))
     augmentation = Augmentation(crop_padding=0, mixup=0.4)
-    data = _data(unlabelled=more, batch_size=6, augmentation=augmentation)
+    data = training_data(unlabelled=more, batch_size=6, augmentation=augmentation)
     data.trainer = _trainer()  # its device and number of processes
     batches, resumed = data.train_dataloader(), data.train_dataloader()
     whole = [*batches]
     assert len(whole) == len(batches) == STEPS
     assert {(len(images), len(targets)) for images, targets in whole} == {(6, 3)}
-    plain = _data(batch_size=3, augmentation=augmentation)
+    plain = training_data(batch_size=3, augmentation=augmentation)
     assert plain.mean == data.mean
     assert all(map(torch.equal, (whole[0][0][:3], whole[0][1]), TrainingBatches(plain).batch(0)))
     assert all(images[3:].var((0, 2, 3)).max() < 1e-9 for images, _ in whole)
     resumed.load_state_dict({"position": 2})
     assert all(map(torch.equal, next(iter(resumed)), whole[2]))
     with pytest.raises(InputError, match="batch_size 5: half of a batch has no labels, so it must be even"):
-        _data(unlabelled=more)
-
-
-class _Noise(nn.Module):
-    """Records a random number in every step."""
-
-    def __init__(self):
-        super().__init__()
-        self.linear, self.random_numbers = nn.Linear(6, 2), []
-
-    def forward(self, images):
-        self.random_numbers.append(torch.rand(()).item())
-        return self.linear(images.flatten(1))
+        training_data(unlabelled=more)
 
 
 def test_random_numbers_differ_between_epochs_of_a_plain_lightning_trainer():
-    network = _Noise()
+    network, random_numbers = nn.Sequential(nn.Flatten(), nn.Linear(6, 2)), []
+    network.register_forward_hook(lambda *_: random_numbers.append(torch.rand(()).item()))
     batches = [(torch.rand(3, 1, 2, 3), torch.tensor([0, 1, 0])) for _ in range(3)]
     data = DataLoader(batches, batch_size=None, collate_fn=lambda batch: batch)
     _trainer(max_epochs=3).fit(Classifier(network, num_classes=2, steps=9), data)
-    assert len({*network.random_numbers}) == len(network.random_numbers) == 9
+    assert len({*random_numbers}) == len(random_numbers) == 9
 
 
 def test_an_average_copies_infinite_and_integer_buffers():
@@ -322,7 +296,7 @@ def test_progress_lines_are_few_and_the_last_one_is_complete(monkeypatch, tmp_pa
     output = io.StringIO()
     console = Console(file=output, width=200)
     shown = progress.RunProgress("run", batch_size=5, path=tmp_path / "progress.json", console=console)
-    _trainer(max_steps=STEPS, callbacks=[shown]).fit(_classifier(), _data())
+    _trainer(max_steps=STEPS, callbacks=[shown]).fit(_classifier(), training_data())
     lines = output.getvalue().splitlines()
     assert [line.split()[2] for line in lines] == printed
     assert [line for line in lines if line.endswith("finishing")] == lines[-1:]

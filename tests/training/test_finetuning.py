@@ -1,17 +1,12 @@
 """Trained layers of a network and their learning rates."""
 
-import warnings
-
-import lightning
 import pytest
 import timm
 import torch
 
 from tests.experiments.tiny import run_quietly, tiny_config
+from tests.training.test_classifier import STEPS, fit, training_data
 from vit_vs_cnn.config.experiment import experiment_from_dict
-from vit_vs_cnn.data.augmentation.augmenter import Augmentation
-from vit_vs_cnn.data.batches import TrainingData
-from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import InputError, Interrupted
 from vit_vs_cnn.models import ResNet, VisionTransformer, create_model
 from vit_vs_cnn.models.features import list_layers
@@ -21,7 +16,7 @@ from vit_vs_cnn.training.callbacks import FrozenLayers
 from vit_vs_cnn.training.classifier import Classifier
 from vit_vs_cnn.training.optimization import Optimizer
 
-STEPS = 12
+pytestmark = pytest.mark.filterwarnings("ignore:::lightning")
 
 
 def _network(kind):
@@ -33,19 +28,9 @@ def _network(kind):
 
 def _trained(network, *, last=None):
     """The network after a run with ``FrozenLayers``."""
-    generator = torch.Generator().manual_seed(3)
-    images = torch.randint(0, 256, (23, 3, 8, 8), generator=generator, dtype=torch.uint8)
-    labels = torch.arange(23) % 3
-    data = LabelledImages(images, labels, ("a", "b", "c"), [str(i) for i in range(23)])
-    freezing = FrozenLayers(network, last=last)
     optimizer = Optimizer(name="sgd", lr=0.01, weight_decay=0.0)
     module = Classifier(network, num_classes=3, optimizer=optimizer, steps=STEPS)
-    batches = TrainingData(data, None, augmentation=Augmentation(), batch_size=7, steps=STEPS)
-    silent = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
-    trainer = lightning.Trainer(max_steps=STEPS, accelerator="cpu", callbacks=[freezing], **silent)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", module="lightning")
-        trainer.fit(module, datamodule=batches)
+    fit(module, training_data(), callbacks=[FrozenLayers(network, last=last)])
     return network
 
 
@@ -129,21 +114,10 @@ def test_finetuning_resumes_to_the_same_weights(tmp_path):
     models = {"tuned": tuned | {"optimizer": {"name": "sgd", "lr": 0.05, "layer_decay": 0.7}}}
     whole, parts = ({**values, "output": str(tmp_path / name), "models": models} for name in ("whole", "parts"))
     run_quietly(experiment_from_dict(whole))
-    stop = {"class_path": "tests.training.test_finetuning.StopAt", "init_args": {"step": 6}}
+    stop = {"class_path": "tests.workers.killer.RaiseAtStep", "init_args": {"step": 6, "hook": "on_train_batch_end"}}
     first = {**parts, "execution": {**values["execution"], "passive_callbacks": [stop]}}
     with pytest.raises(Interrupted):
         run_quietly(experiment_from_dict(first))
     run_quietly(experiment_from_dict(parts))
     one, two = (TrainedNetwork.open(tmp_path / name / "tiny").network.state_dict() for name in ("whole", "parts"))
     assert all(torch.equal(one[name], two[name]) for name in one)
-
-
-class StopAt(lightning.Callback):
-    """Ends a run as Ctrl-C, pressed twice, would."""
-
-    def __init__(self, step: int) -> None:
-        self.step = step
-
-    def on_train_batch_end(self, trainer, *_):
-        if trainer.global_step == self.step:
-            raise KeyboardInterrupt

@@ -1,11 +1,13 @@
 """Pretraining without labels: masks, positions and loss."""
 
+from functools import partial
+
 import pytest
 import torch
 from einops import rearrange
 from torch import nn
 
-from tests.refused import refused
+from tests.refused import refusals
 from vit_vs_cnn.models import create_model
 from vit_vs_cnn.models.input_wrappers import PermutedInput
 from vit_vs_cnn.training.masked_patches import PixelPredictor
@@ -94,15 +96,10 @@ def test_the_pixels_are_those_of_the_permuted_image():
     assert torch.equal(wrapped(images), plain(images))
 
 
-@pytest.mark.parametrize(
-    ("network", "shape", "patch", "message"),
-    [
-        ("resnet8", (3, 12, 12), 5, "model: patch 5 must cut images of 12 x 12 pixels"),
-        ("resnet8", (3, 10, 12), 2, "model: the last feature map, 3 x 3, must divide"),
-        (nn.Conv2d(3, 3, 1), (3, 12, 12), 4, "model: needs a network with forward_intermediates, which Conv2d"),
-    ],
+RESNET = create_model("resnet8", num_classes=2)
+test_a_network_or_patch_that_does_not_fit_is_refused = refusals(
+    partial(PixelPredictor, mask=0.5),
+    ({"network": RESNET, "image_shape": (3, 12, 12), "patch": 5}, "model: patch 5 must cut images of 12 x 12 pixels"),
+    ({"network": RESNET, "image_shape": (3, 10, 12), "patch": 2}, "model: the last feature map, 3 x 3, must divide"),
+    ({"network": nn.Conv2d(3, 3, 1), "image_shape": (3, 12, 12), "patch": 4}, "forward_intermediates, which Conv2d"),
 )
-def test_a_network_or_patch_that_does_not_fit_is_refused(network, shape, patch, message):
-    network = create_model(network, num_classes=2) if isinstance(network, str) else network
-    with refused(message):
-        PixelPredictor(network, shape, patch=patch, mask=0.5)
