@@ -85,16 +85,13 @@ def test_onnx_gives_the_networks_logits_from_pixels(runs, model, tmp_path, capsy
     assert about["class_names"] == list(loaded.class_names)
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
+def test_unknown_missing_and_unsupported_formats_are_refused(runs, tmp_path, error_line):
+    for name, message in (
         ("caffe", "format 'caffe' is not one of safetensors, onnx, timm"),
         (",", "format: none is given; there are safetensors, onnx, timm"),
         ("timm", "format timm supports VisionTransformer and timm models, not ResNet"),
-    ],
-)
-def test_unknown_missing_and_unsupported_formats_are_refused(runs, name, message, tmp_path, error_line):
-    assert message in error_line("export", runs["resnet"], "--output", tmp_path, "--format", name)
+    ):
+        assert message in error_line("export", runs["resnet"], "--output", tmp_path, "--format", name)
 
 
 @pytest.mark.parametrize(("error", "is_refused"), [(1e-6, False), (0.01, True), (float("nan"), True)])

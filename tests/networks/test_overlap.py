@@ -56,10 +56,12 @@ def test_a_checkpoint_contains_hashes_of_its_training_images(swapped):
     assert np.array_equal(recorded_hashes.hashes, np.unique(pool.test_hashes(0)))
 
 
-def test_weights_trained_on_test_images_are_refused_also_through_other_weights(swapped, tmp_path):
+def test_weights_and_teachers_trained_on_test_images_are_refused_also_through_other_weights(swapped, tmp_path):
     with pytest.raises(InputError, match=r"models\.cnn\.weights: .* 60 of the 60 images that .* is tested on"):
         _run(tmp_path, start=swapped)
     assert not list(tmp_path.rglob("*-s3-*"))
+    with pytest.raises(InputError, match=r"models\.cnn\.distill\.teacher: .* 60 of the 60 images that .* is tested on"):
+        _run(tmp_path, teacher=swapped)
     between = _run(tmp_path / "between", start=swapped, seed=9)  # on images that occur nowhere else
     assert TrainedNetwork.open(between).training_hashes.is_whole
     with pytest.raises(InputError, match=r"60 of the 60 images that .* is tested on"):
@@ -70,11 +72,6 @@ def test_weights_trained_on_validation_images_are_refused(tmp_path):
     start = _run(tmp_path / "start", fraction=0.0)
     with pytest.raises(InputError, match=r"images that .* is validated with"):
         _run(tmp_path, start=start)
-
-
-def test_a_teacher_trained_on_test_images_is_refused(swapped, tmp_path):
-    with pytest.raises(InputError, match=r"models\.cnn\.distill\.teacher: .* 60 of the 60 images that .* is tested on"):
-        _run(tmp_path, teacher=swapped)
 
 
 def test_weights_with_unknown_training_images_are_warned_of(swapped, tmp_path):
