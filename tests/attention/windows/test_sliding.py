@@ -107,44 +107,36 @@ def test_mask_equals_torchs_attention_under_the_mask_of_the_window(path):
     torch.testing.assert_close(output, expected, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("kernel_size", [(3, 3), (5, 3)])
-def test_one_head_per_offset_that_attends_to_one_position_is_a_convolution(path, kernel_size):
-    """Each head has the kernel weights at its offset as value map."""
-    rows, cols, channels, filters = 11, 7, 4, 6
-    y, x = kernel_size
-    image = torch.randn(BATCH, channels, rows, cols, dtype=torch.float64)
-    kernel = torch.randn(filters, channels, y, x, dtype=torch.float64)
-    tokens = image.flatten(2).mT
-    values = torch.einsum("bnc,fcyx->byxnf", tokens, kernel).flatten(1, 2)
-    bias = torch.full((y * x, y * x), -torch.inf, dtype=torch.float64).fill_diagonal_(0.0).view(-1, y, x)
-    queries, keys = (torch.randn(BATCH, y * x, rows * cols, DIM, dtype=torch.float64) for _ in range(2))
-    output = local_attention(
-        queries, keys, values, grid_size=(rows, cols), window_size=kernel_size, boundary="zero", bias=bias
-    ).sum(1)
-    padded = F.pad(image, (x // 2, x // 2, y // 2, y // 2))
-    torch.testing.assert_close(output.mT.unflatten(2, (rows, cols)), F.conv2d(padded, kernel), rtol=0, atol=1e-12)
-
-
 @pytest.mark.parametrize("beta", [1.0, 5.0, 10.0, 20.0, torch.inf])
 def test_zero_boundary_has_the_closed_form_of_window_attention(path, beta):
-    """[(1 - t) V[q + offset] + t box(V)[q]] / (1 + (k^2 - 1) t), t = exp(-beta), with equal scores."""
-    rows, cols = 5, 7
-    values = torch.randn(1, 9, rows * cols, VALUE_DIM, dtype=torch.float64)
-    nothing = torch.zeros(1, 9, rows * cols, DIM, dtype=torch.float64)
-    bias = torch.full((9, 9), -beta, dtype=torch.float64).fill_diagonal_(0.0).view(9, 3, 3).requires_grad_()
-    output = local_attention(
-        nothing, nothing, values, grid_size=(rows, cols), window_size=3, boundary="zero", bias=bias
-    )
-    padded = F.pad(values.mT.unflatten(-1, (rows, cols)), (1, 1, 1, 1))
-    shifted = torch.stack([padded[:, :, :, y : y + rows, x : x + cols] for y in range(3) for x in range(3)])
-    own = torch.stack([shifted[head, :, head] for head in range(9)], dim=1)
+    """[(1 - t) V[q + offset] + t box(V)[q]] / (1 + (k - 1) t), t = exp(-beta), with equal scores.
+
+    With an infinite beta each head copies the value at its offset, which makes a convolution of several heads.
+    """
+    rows, cols, k = 5, 7, 15
+    values = torch.randn(1, k, rows * cols, VALUE_DIM, dtype=torch.float64)
+    nothing = torch.zeros(1, k, rows * cols, DIM, dtype=torch.float64)
+    bias = torch.full((k, k), -beta, dtype=torch.float64).fill_diagonal_(0.0).view(k, 5, 3).requires_grad_()
+    options = {"grid_size": (rows, cols), "window_size": (5, 3), "boundary": "zero", "bias": bias}
+    output = local_attention(nothing, nothing, values, **options)
+    padded = F.pad(values.mT.unflatten(-1, (rows, cols)), (1, 1, 2, 2))
+    shifted = torch.stack([padded[:, :, :, y : y + rows, x : x + cols] for y in range(5) for x in range(3)])
+    own = torch.stack([shifted[head, :, head] for head in range(k)], dim=1)
     share = torch.tensor(-beta, dtype=torch.float64).exp()
-    expected = ((1 - share) * own + share * shifted.sum(0)) / (1 + 8 * share)
+    expected = ((1 - share) * own + share * shifted.sum(0)) / (1 + (k - 1) * share)
     torch.testing.assert_close(output, expected.flatten(-2).mT, rtol=0, atol=1e-12)
     assert torch.autograd.grad(output.sum(), bias)[0].isfinite().all()
 
 
-def test_autocast_applies_to_all_paths(path):
+@pytest.mark.parametrize("rules", ["cpu", "cuda"])
+def test_autocast_applies_to_all_paths(path, rules, monkeypatch):
+    """CUDA's autocast computes softmax in single precision. That of a CPU does not, so its rule is patched in here."""
+    softmax = torch.Tensor.softmax
+
+    def cuda_softmax(x, *args, **options):
+        return softmax(x.float() if torch.is_autocast_enabled("cpu") else x, *args, **options)
+
+    monkeypatch.setattr(torch.Tensor, "softmax", cuda_softmax if rules == "cuda" else softmax)
     tensors = [tensor.detach().float().requires_grad_() for tensor in inputs(17 * 13)]
     with torch.autocast("cpu", torch.bfloat16):
         output = local_attention(*tensors, grid_size=(17, 13), window_size=5)
@@ -190,21 +182,6 @@ def test_tiles_are_used_from_576_tokens_on(monkeypatch):
     local_attention(*inputs(23 * 25), grid_size=(23, 25), window_size=3)
     with pytest.raises(TypeError):
         local_attention(*inputs(24 * 24), grid_size=(24, 24), window_size=3)
-
-
-def test_tiles_train_where_autocast_makes_softmax_single_precision(monkeypatch):
-    """CUDA's autocast computes softmax in single precision. That of a CPU does not, so its rule is patched in here."""
-    softmax = torch.Tensor.softmax
-    take("tiles", monkeypatch)
-
-    def cuda_softmax(x, *args, **options):
-        return softmax(x.float() if torch.is_autocast_enabled("cpu") else x, *args, **options)
-
-    inputs = [torch.randn(1, HEADS, 17 * 13, DIM, requires_grad=True) for _ in range(3)]
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        output = local_attention(*inputs, grid_size=(17, 13), window_size=3)
-    output.float().sum().backward()
-    assert all(x.grad is not None for x in inputs)
 
 
 @pytest.mark.parametrize(("grid_size", "window_size"), [((7, 9), 3), ((7, 9), 4), ((24, 25), 3)])
