@@ -118,10 +118,8 @@ def layers(**options):
 @pytest.mark.parametrize(
     "options",
     [
-        {"form": "window", "sharpness": 1.0},
-        {"form": "quadratic", "sharpness": 0.5},
-        {"form": "window", "released": True, "window_size": (3, 5)},
-        {"form": "window", "released": True, "head_dim": 3},
+        *({"sharpness": 1.0}, {"form": "quadratic", "sharpness": 0.5}),
+        *({"released": True, "window_size": (3, 5)}, {"released": True, "head_dim": 3}),
     ],
 )
 def test_returned_attention_weights_applied_to_the_values_give_the_output(options):
