@@ -11,7 +11,7 @@ from PIL import Image
 
 import vit_vs_cnn as vc
 from tests.experiments.tiny import tiny_experiment
-from vit_vs_cnn.config.experiment import Data, Experiment
+from vit_vs_cnn.config.experiment import Data
 from vit_vs_cnn.config.schema import Tuning
 from vit_vs_cnn.data.options import FolderOptions
 from vit_vs_cnn.errors import InputError
@@ -65,12 +65,15 @@ def test_every_image_is_in_one_fold_which_a_seed_uses_for_testing_only(photos, g
             run_images = pool.draw(size, seed)
             used = _names(run_images.training), _names(run_images.validation)
             assert len(used[0]) + len(used[1]) == size and not used[0] & used[1]
+            assert abs(len(used[1]) / size - 0.2) < 0.05
             assert not (used[0] | used[1]) & tests[seed % 5]
             assert smaller[0] <= used[0] and smaller[1] <= used[1]
             smaller = used
             if group is not None:
                 parts = [{*part.groups} for part in (run_images.training, run_images.validation, pool.test(seed))]
                 assert sum(map(len, parts)) == len(set.union(*parts))
+    first, second = (_names(pool.draw(pool.largest, seed).validation) for seed in (0, 5))  # on the same folds
+    assert first != second
 
 
 @pytest.mark.parametrize("group", [None, "^([a-z]+[0-9]+)_"])
@@ -138,15 +141,12 @@ def test_a_fold_without_readable_images_is_named(tmp_path):
 # An experiment with three seeds
 
 
-def _experiment(photos: Path, output: Path) -> Experiment:
-    protocol = {"train_sizes": ["all"], "seeds": list(SEEDS), "budget": {"steps": 2}, "batch_size": 14}
-    return replace(tiny_experiment(output, protocol=protocol), data=_data(photos))
-
-
 @pytest.fixture(scope="module")
 def trained(photos):
     """The folder of an experiment of two models with seeds on folds 0, 1 and 2."""
-    found = vc.train(_experiment(photos, photos.parent / "runs"), quiet=True)
+    protocol = {"train_sizes": ["all"], "seeds": list(SEEDS), "budget": {"steps": 2}, "batch_size": 14}
+    experiment = tiny_experiment(photos.parent / "runs", protocol=protocol)
+    found = vc.train(replace(experiment, data=_data(photos)), quiet=True)
     assert found is not None and found.page is not None
     return found.folder
 
