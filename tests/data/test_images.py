@@ -17,12 +17,6 @@ def _set(count: int, seed: int = 0) -> LabelledImages:
     return LabelledImages(pixels, torch.arange(count) % 3, ("a", "b", "c"), [str(i) for i in range(count)])
 
 
-@pytest.fixture
-def large(monkeypatch):
-    """All sets count as large."""
-    monkeypatch.setattr(images, "MAX_COPIED_BYTES", 1)
-
-
 def test_subsets_and_concatenations_of_large_sets_equal_those_of_small_sets(monkeypatch):
     first, second, places = _set(41), _set(23, 1), torch.randperm(64, generator=torch.Generator().manual_seed(5))[:47]
     small = concatenate(first, second).subset(places).subset(torch.arange(46, 3, -3))
@@ -36,7 +30,8 @@ def test_subsets_and_concatenations_of_large_sets_equal_those_of_small_sets(monk
     assert gathered.sample_ids == small.sample_ids and torch.equal(gathered.labels, small.labels)
 
 
-def test_batches_of_a_large_set_equal_those_of_a_small_set(large):
+def test_batches_of_a_large_set_equal_those_of_a_small_set(monkeypatch):
+    monkeypatch.setattr(images, "MAX_COPIED_BYTES", 1)
     whole, places = _set(41), torch.arange(40, 2, -1)
     copied = LabelledImages(whole.images[places], whole.labels[places], whole.class_names, [""] * 38)
     parts = [whole.subset(places), copied]
