@@ -20,12 +20,6 @@ def pairs():
     return [torch.randn(*shape, dtype=torch.float64) for shape in [(QUERIES, DIM), (KEYS, DIM), (KEYS, VALUE_DIM)]]
 
 
-def classical_pairs():
-    """y = 2 sin x + x^0.8 + noise of standard deviation 0.5, 50 points in [0, 5]."""
-    x = 5 * torch.rand(50, dtype=torch.float64)
-    return x[:, None], 2 * x.sin() + x**0.8 + 0.5 * torch.randn(50, dtype=torch.float64)
-
-
 @pytest.mark.parametrize("kernel", PROFILES)
 def test_prediction_is_the_mean_weighted_by_the_kernel(kernel):
     queries, keys, values = pairs()
@@ -69,7 +63,8 @@ def test_a_query_without_keys_in_its_support_gives_zeros_and_finite_gradients(ke
 
 @pytest.mark.parametrize("kernel", ["gaussian", "triangle", "epanechnikov"])
 def test_the_learned_bandwidth_minimizes_the_leave_one_out_error(kernel):
-    keys, values = classical_pairs()
+    x = 5 * torch.rand(50, dtype=torch.float64)
+    keys, values = x[:, None], 2 * x.sin() + x**0.8 + 0.5 * torch.randn(50, dtype=torch.float64)
     regression = KernelRegression(kernel, 1.0, learn_bandwidth=True).fit(keys, values)
     distances, y = cdist(keys, keys), values.numpy()
 
