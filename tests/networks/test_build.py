@@ -10,7 +10,8 @@ import torch
 from timm.data import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 
 import vit_vs_cnn as vc
-from tests.experiments.tiny import tiny_config, tiny_experiment
+from tests.experiments.tiny import find_run, tiny_config, tiny_experiment
+from tests.refused import refusals
 from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.config.schema import Budget
 from vit_vs_cnn.conversion.export import export
@@ -62,19 +63,13 @@ def test_balanced_class_weights_are_inverse_to_the_numbers_of_training_images(tm
     torch.testing.assert_close(weights * counts, (weights * counts)[0].expand(10))
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"model": "cnn"}, "'cnn' is not a model of tiny"),
-        ({"train_size": 0}, "train_size and world_size must be at least 1"),
-        ({"budget": Budget(steps=[3, 5])}, "budget a single one"),
-    ],
+RUN = {"model": "vit", "train_size": 7, "budget": Budget(steps=3), "seed": 0, "fingerprint": "f"}
+test_an_impossible_run_is_refused = refusals(
+    lambda **changes: Run(tiny_experiment(Path("runs")), **RUN | changes),
+    ({"model": "cnn"}, "'cnn' is not a model of tiny"),
+    ({"train_size": 0}, "train_size and world_size must be at least 1"),
+    ({"budget": Budget(steps=[3, 5])}, "budget a single one"),
 )
-def test_an_impossible_run_is_refused(tmp_path, change, message):
-    experiment = tiny_experiment(tmp_path)
-    values = {"model": "vit", "train_size": 7, "budget": Budget(steps=3), "seed": 0, "fingerprint": "f"}
-    with pytest.raises(InputError, match=message):
-        Run(experiment, **values | change)
 
 
 def test_a_checkpoint_of_a_registered_model_opens_once_the_model_is_registered(trained_once, tmp_path, monkeypatch):
@@ -86,17 +81,12 @@ def test_a_checkpoint_of_a_registered_model_opens_once_the_model_is_registered(t
     with pytest.raises(InputError, match=r'mine.ckpt: there is no model "mine"; .*register_model\(name, factory\)'):
         TrainedNetwork.open(tmp_path / "mine.ckpt")
     register_model("mine", lambda num_classes, in_channels: ResNet(8, 4, num_classes, in_channels))
-    assert hash_weights(TrainedNetwork.open(tmp_path / "mine.ckpt").network) == hash_weights(
-        TrainedNetwork.open(original).network
-    )
-
-
-def run_of(experiment: Path, name: str) -> Path:
-    return next(experiment.glob(f"{name}-*"))
+    mine, theirs = (TrainedNetwork.open(path).network for path in (tmp_path / "mine.ckpt", original))
+    assert hash_weights(mine) == hash_weights(theirs)
 
 
 def test_a_network_is_the_same_from_checkpoint_run_experiment_and_export(trained_once, tmp_path):
-    run = run_of(trained_once, "vit-n120-s3")
+    run = find_run(trained_once, "vit-n120-s3")
     opened = [TrainedNetwork.open(run), TrainedNetwork.open(str(run / "checkpoints" / "last.ckpt"))]
     opened.append(TrainedNetwork.open(trained_once, model="vit"))
     export(opened[0], ["safetensors"], tmp_path)
@@ -112,7 +102,7 @@ def test_a_network_is_the_same_from_checkpoint_run_experiment_and_export(trained
 
 
 def test_a_timm_model_gets_classes_and_image_shape_from_another_network(trained_once, tmp_path):
-    like = TrainedNetwork.open(run_of(trained_once, "vit-n120-s3"))
+    like = TrainedNetwork.open(find_run(trained_once, "vit-n120-s3"))
     untrained = TrainedNetwork.open("timm/resnet10t", classes_from=like)
     torch.save(untrained.network.state_dict(), tmp_path / "mine.pth")
     loaded = vc.load(f"timm/resnet10t={tmp_path / 'mine.pth'}", classes_from=like)
@@ -137,7 +127,7 @@ def test_a_timm_model_gets_classes_and_image_shape_from_another_network(trained_
 
 @pytest.mark.parametrize(("source", "hint"), [("folder", "--root DIR names their folder"), ("table", "--root FILE")])
 def test_the_error_for_moved_images_names_the_root_option(trained_once, source, hint):
-    trained = TrainedNetwork.open(run_of(trained_once, "vit-n120-s3"))
+    trained = TrainedNetwork.open(find_run(trained_once, "vit-n120-s3"))
     data = replace(trained.run.experiment.data, source=source, root="gone.csv")
     origin = replace(trained.run, experiment=replace(trained.run.experiment, data=data))
     with pytest.raises(InputError, match=f"its images: .*gone.csv.*; {hint}"):

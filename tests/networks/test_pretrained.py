@@ -173,9 +173,7 @@ def _run_folder(values):
 def test_fine_tuning_keeps_the_normalization_and_image_size_of_the_weights(pretrained, tmp_path, model):
     experiment = experiment_from_dict(_values(pretrained, tmp_path, model))
     (result,) = run_quietly(experiment)
-    given, tuned = (
-        TrainedNetwork.open(one.folder, model=name) for one, name in ((pretrained, model), (experiment, None))
-    )
+    given, tuned = TrainedNetwork.open(pretrained.folder, model=model), TrainedNetwork.open(experiment.folder)
     assert (tuned.about.mean, tuned.about.std) == (given.about.mean, given.about.std)
     assert tuned.image_shape == (3, 32, 32)
     assert isinstance(tuned.network, ResizedInput)
@@ -245,26 +243,17 @@ def _folder_of(experiment, folder):
     return folder
 
 
-@pytest.mark.parametrize(
-    ("name", "weights", "message"),
-    [
+def test_a_wrong_weights_setting_is_refused_with_the_reason(tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    for name, weights, message in (
         ("resnet8", {}, "exactly one of run, file, hub; given: none"),
         ("resnet8", {"hub": True, "file": "x"}, "given: file, hub"),
         ("resnet8", {"file": "nowhere.safetensors"}, "nowhere.safetensors: no such file"),
         ("resnet8", {"hub": True}, "needs a model timm/NAME, but the model is 'resnet8'"),
-        (
-            "timm/test_resnet",
-            {"hub": True},
-            "tuned.weights.hub: the weights of timm/test_resnet are not in timm's cache",
-        ),
-    ],
-)
-def test_a_wrong_weights_setting_is_refused_with_the_reason(tmp_path, monkeypatch, name, weights, message):
-    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
-    values = tiny_config(tmp_path)
-    values["models"] = {"tuned": {"name": name, "weights": weights}}
-    with refused(message):
-        _run_folder(values)
+        ("timm/test_resnet", {"hub": True}, "weights.hub: the weights of timm/test_resnet are not in timm's cache"),
+    ):
+        with refused(message):
+            _run_folder(tiny_config(tmp_path, models={"tuned": {"name": name, "weights": weights}}))
 
 
 def test_weights_that_do_not_fit_and_options_of_timm_that_download_weights_are_refused(pretrained, tmp_path):
@@ -313,16 +302,6 @@ def test_a_self_referential_weights_file_and_timm_weights_of_a_wrong_shape_are_r
 
 
 GUIDE = Path(__file__).parents[2] / "docs" / "howto" / "fine_tune.md"
-#: Network, its options, and part of the message if it is given in place of the model test_vit.
-OTHERS = [
-    ("deit_tiny_patch16_224", {}, "use a network such as timm/deit_tiny_patch16_224 or timm/vit_tiny_patch16_224"),
-    ("convnext_atto", {"num_classes": 3}, "(width 40, 2 + 2 + 6 + 2 blocks, stem of 4 x 4), not of timm/test_vit; use"),
-    (
-        "test_vit",
-        {"depth": 5},
-        "a ViT (width 64, 5 blocks, patches of 16), not of timm/test_vit; no other network fits",
-    ),
-]
 
 
 def _without_values(name, **options):
@@ -334,11 +313,15 @@ def _experiment(tmp_path, model, file, **settings):
     return experiment_from_dict(tiny_config(tmp_path, models={"cnn": {"name": f"{model}={file}", **settings}}))
 
 
-@pytest.mark.parametrize(("name", "options", "part"), OTHERS)
-def test_weights_of_another_network_are_refused_with_its_sizes_and_name(name, options, part, tmp_path):
-    path = _saved(_without_values(name, **options), tmp_path / "other.safetensors")
-    with refused(f"models.cnn.weights: {path} has the tensors of a ", part):
-        drop_missing_weights(_experiment(tmp_path, "timm/test_vit", path))
+def test_weights_of_another_network_are_refused_with_its_sizes_and_name(tmp_path):
+    for network, part in (
+        (_without_values("deit_tiny_patch16_224"), "such as timm/deit_tiny_patch16_224 or timm/vit_tiny_patch16_224"),
+        (_without_values("convnext_atto", num_classes=3), "(width 40, 2 + 2 + 6 + 2 blocks, stem of 4 x 4), not of"),
+        (_without_values("test_vit", depth=5), "(width 64, 5 blocks, patches of 16), not of timm/test_vit; no other"),
+    ):
+        path = _saved(network, tmp_path / "other.safetensors")
+        with refused(f"models.cnn.weights: {path} has the tensors of a ", part):
+            drop_missing_weights(_experiment(tmp_path, "timm/test_vit", path))
 
 
 def test_tensors_of_no_known_network_are_listed(tmp_path):

@@ -56,17 +56,12 @@ def photographs(tmp_path_factory):
 def experiment(photographs, tmp_path_factory):
     folder = tmp_path_factory.mktemp("experiment")
     values = tiny_config(folder, name="resolutions")
-    values["data"] |= {
-        "source": "folder",
-        "root": str(photographs),
-        "folder": {"image_size": 16, "cache": str(folder / "cache")},
-        "augmentation": {"crop_padding": 2, "flip": True},
-    }
+    values["data"] |= {"source": "folder", "root": str(photographs)}
+    values["data"]["folder"] = {"image_size": 16, "cache": str(folder / "cache")}
+    values["data"]["augmentation"] = {"crop_padding": 2, "flip": True}
     values["protocol"] |= {"train_sizes": [20], "seeds": [0, 1], "budget": {"steps": 2}}
-    cnn, vit = (
-        _weights(folder / "cnn", "test_resnet", input_size=[3, 24, 24], crop_pct=0.75, interpolation="bilinear"),
-        _weights(folder / "vit", "test_vit", input_size=[3, 160, 160], crop_pct=1.0),
-    )
+    cnn = _weights(folder / "cnn", "test_resnet", input_size=[3, 24, 24], crop_pct=0.75, interpolation="bilinear")
+    vit = _weights(folder / "vit", "test_vit", input_size=[3, 160, 160], crop_pct=1.0)
     values["models"] = {
         "resnet": values["models"]["resnet"],
         "cnn": {"name": "timm/test_resnet", "weights": cnn, "finetune": {"head": True}},
@@ -81,11 +76,8 @@ def test_each_model_gets_files_at_its_own_size_and_the_same_images(experiment):
     pool = ExperimentData.from_experiment(experiment)
     runs = {run.model: run for run in grid(experiment, pool, world_size=1) if run.seed == 0}
     resolutions = {name: run.resolution for name, run in runs.items()}
-    assert resolutions == {
-        "resnet": None,
-        "cnn": InputResolution((32, 32), "bilinear"),
-        "vit": InputResolution((48, 48)),
-    }
+    cnn, vit = InputResolution((32, 32), "bilinear"), InputResolution((48, 48))
+    assert resolutions == {"resnet": None, "cnn": cnn, "vit": vit}
     drawn = {name: pool.at_resolution(one).draw(20, 0) for name, one in resolutions.items()}
     shapes = {name: images.training.image_shape for name, images in drawn.items()}
     assert shapes == {"resnet": (3, 16, 16), "cnn": (3, 32, 32), "vit": (3, 48, 48)}
@@ -132,19 +124,14 @@ def test_a_loaded_network_predicts_files_as_its_run_did(experiment, photographs,
 
 
 def test_networks_of_different_sizes_are_compared_and_inspected_together(experiment, photographs, tmp_path):
-    compared = compare(
-        experiment.folder, parts=("accuracy", "corruptions", "similarity"), count=4, quick=True, quiet=True
-    )
-    recorded = {
-        folder.name.rpartition("-")[0]: Predictions.load(folder / "predictions.npz").accuracy
-        for folder in experiment.folder.glob("*-n20-s*")
-    }
+    parts, runs = ("accuracy", "corruptions", "similarity"), [*experiment.folder.glob("*-n20-s*")]
+    compared = compare(experiment.folder, parts=parts, count=4, quick=True, quiet=True)
+    recorded = {run.name.rpartition("-")[0]: Predictions.load(run / "predictions.npz").accuracy for run in runs}
     frame = compared.frame().set_index("network")["accuracy"].to_dict()
     assert {name.replace("-s", "-n20-s"): value for name, value in frame.items()} == pytest.approx(recorded)
     seeds = [next(experiment.folder.glob(f"{name}-n20-s0-*")) for name in ("cnn", "vit")]
-    page = inspect(
-        *seeds, images=[photographs / "cat"], count=3, methods=["rollout", "grad_cam"], output=tmp_path, quiet=True
-    )
+    options = {"images": [photographs / "cat"], "count": 3, "methods": ["rollout", "grad_cam"]}
+    page = inspect(*seeds, **options, output=tmp_path, quiet=True)
     assert page.images.data.image_shape == (3, 48, 48)
     assert [tuple(network.methods[0].maps.shape) for network in page.networks][1] == (3, 3, 3)
 
@@ -177,10 +164,10 @@ def test_a_file_that_cannot_be_decoded_any_more_is_named(experiment, photographs
         path.write_bytes(content)
 
 
-@pytest.mark.parametrize("size", [(0, 8), (8, 3000)])
-def test_a_resolution_of_an_impossible_size_is_refused(size):
-    with pytest.raises(InputError, match="allowed: a whole number, from 1 to 2048"):
-        InputResolution(size)
+def test_a_resolution_of_an_impossible_size_is_refused():
+    for size in ((0, 8), (8, 3000)):
+        with pytest.raises(InputError, match="allowed: a whole number, from 1 to 2048"):
+            InputResolution(size)
 
 
 def test_the_answer_and_the_table_of_models_have_the_size_of_each_model(experiment):
