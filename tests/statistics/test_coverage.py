@@ -64,31 +64,21 @@ def significance_threshold(deviation: float, level: float) -> tuple[float, float
     return high, compare(0.0).difference.high
 
 
-@pytest.mark.parametrize("world", [World(), World(added=2)])
-def test_false_claims_are_rare_and_intervals_contain_the_truth(world):
-    assert_calibrated(world, 200)
+WORLDS = [
+    *({}, {"added": 2}, {"images": 50}, {"images": 3000}, {"seeds": 5}, {"sizes": 1}, {"noise": 0.045}),
+    {"models": 5, "sizes": 1, "images": 2000, "pair_noise": (3.0, 3.0)},
+    *({"shape": "lognormal", "images": 3000}, {"noise_ratio": 1.5}, {"unstable": 1}, {"seeds": 10, "unstable": 2}),
+    *({"folds": True, "images": 60}, {"folds": True, "images": 60, "sizes": 1}),
+]
+SLOW = [pytest.param(world, 500, marks=pytest.mark.slow) for world in WORLDS]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "changes",
-    [
-        *({}, {"images": 50}, {"images": 3000}, {"seeds": 5}, {"sizes": 1}, {"noise": 0.045}),
-        {"models": 5, "sizes": 1, "images": 2000, "pair_noise": (3.0, 3.0)},
-        *({"shape": "lognormal", "images": 3000}, {"noise_ratio": 1.5}, {"unstable": 1}, {"seeds": 10, "unstable": 2}),
-        *({"added": 2}, {"folds": True, "images": 60}, {"folds": True, "images": 60, "sizes": 1}),
-    ],
-    ids=str,
-)
-def test_false_claims_are_rare_in_many_kinds_of_experiments(changes):
-    assert_calibrated(replace(World(), **changes), 500)
+@pytest.mark.parametrize(("changes", "count"), [*((world, 200) for world in WORLDS[:2]), *SLOW], ids=str)
+def test_false_claims_are_rare_and_intervals_contain_the_truth(changes, count):
+    assert_calibrated(replace(World(), **changes), count)
 
 
-@pytest.mark.parametrize(
-    "world",
-    [World(images=50), World(folds=True), World(sizes=1, unstable=1, loss=0.4)],
-    ids=["images", "folds", "failures"],
-)
+@pytest.mark.parametrize("world", [World(images=50), World(folds=True), World(sizes=1, unstable=1, loss=0.4)])
 def test_the_fast_analysis_of_a_simulation_is_that_of_experiments(world):
     for seed in range(5):
         measured = calibration.simulate(np.random.default_rng([seed, 1]), world)
