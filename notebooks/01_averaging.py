@@ -356,6 +356,7 @@ for kernel in ("box", "gaussian"):
     regression = KernelRegression(kernel, 0.2).fit(keys[:, None], values)
     total = regression.attention_weights(far).sum().item()
     print(f"{kernel:9} weights sum to {total:.2f}, prediction {regression.predict(far).item():.2f}")
+    assert abs(total - (kernel == "gaussian")) < 1e-6
 print(f"value of the last key: {values[-1].item():.2f}")
 # Every key is outside the box. All its weights are zero, and so is its prediction (0/0 would be NaN). The Gaussian is positive
 # everywhere. Far away it predicts the value of the nearest key. Neither kernel reports that its prediction is unreliable.
