@@ -74,9 +74,9 @@ for name, tensor in {"q": q, "scores": scores, "heads": heads, "merged": merged,
 # ## With the package, and with torch
 #
 # `nn.Linear` stores its weights as `(out, in)`, hence the transposes. With the same weights, all three compute the same
-# function. Before they are replaced here, the matrices of the package's layer are *Xavier* weights (Glorot and Bengio,
-# 2010): uniform, with the variance $2 / (D_{in} + D_{out})$. For square matrices this is $1/D$, as above, which keeps
-# the size of the values about the same.
+# function. (The two layers also have biases, which are zero before training.) The matrices of the package's layer start
+# as *Xavier* weights (Glorot and Bengio, 2010): uniform, with the variance $2 / (D_{in} + D_{out})$. For square matrices
+# this is $1/D$, as above: values about keep their size.
 
 # %%
 attention = MultiHeadAttention(12, num_heads)
@@ -165,10 +165,11 @@ attention_heatmaps([list(maps.values())], column_labels=list(maps), limits=(0.0,
 
 # %% [markdown]
 # Rows are queries, columns are keys; the maps are means over 500 sequences. The single head splits its weight between
-# both neighbours, with a little more for one of them. A little more is enough to read this digit. It is the largest entry
-# of the mean, and a linear map can find the largest entry. It cannot find the second largest, so the other digit is
-# mostly wrong. Of two heads, one attends to the left neighbour and the other to the right one. Which of them takes
-# which side depends on the initial weights.
+# both neighbours, with a little more for one of them. This digit has the larger share of the mean. If a larger share
+# gives a digit a larger logit, the linear classifier names it. No linear map names the second largest share: if a larger
+# share lowers the logit, absent digits win. So the other digit is mostly wrong. (It is right at least where both digits
+# are equal, in a tenth of the cases.) Of two heads, one attends to the left neighbour and one to the right. Which does
+# which depends on the initial weights.
 #
 # ## Self-attention and cross-attention
 #

@@ -196,8 +196,9 @@ attention_heatmaps([[scores.softmax(dim=1) for scores in shown.values()]], colum
 # use this.
 #
 # If scores depend on differences only, then a shift of the sequence shifts the output: such a layer has **translation
-# equivariance**, as a convolution has. An assumption like this, which is built into a layer before any training, is
-# an **inductive bias**.
+# equivariance**, as a convolution has. (This is exact only for endless sequences. Else a shift changes the tokens
+# at the ends, and with them each softmax.) An assumption like this, which is built into a layer, is an **inductive
+# bias**.
 #
 # Besides the content of the tokens, a score depends on positions as the third column lists:
 #
@@ -208,8 +209,7 @@ attention_heatmaps([[scores.softmax(dim=1) for scores in shown.values()]], colum
 # | relative | added to scores | the difference | $H(2n - 1)$ | no trained numbers for larger differences |
 # | rotary | rotates queries and keys | the difference | none | angles can be computed |
 #
-# That an encoding can be computed does not mean that the model works there: no model was trained at these positions, and
-# this notebook does not test it.
+# That an encoding can be computed does not mean that the model works there. This notebook does not test it.
 #
 # In images a position is a row and a column. The layers of the package take a grid `(rows, columns)`; here it has one
 # row.
@@ -217,8 +217,8 @@ attention_heatmaps([[scores.softmax(dim=1) for scores in shown.values()]], colum
 # ## Rotary: why rotation gives differences
 #
 # Treat two channels as one complex number and rotate it: $q \mapsto q\, e^{i m \omega}$ at position $m$, $k \mapsto
-# k\, e^{i n \omega}$ at position $n$. The dot product is the real part of $q \bar k\, e^{i(m - n)\omega}$. The positions
-# are in it only as $m - n$.
+# k\, e^{i n \omega}$ at position $n$ (here not the number of positions). The dot product is the real part of $q \bar k\,
+# e^{i(m - n)\omega}$. The positions are in it only as $m - n$.
 
 # %%
 q, k = torch.tensor(1.0 + 2.0j), torch.tensor(0.5 - 1.0j)
@@ -285,14 +285,14 @@ assert (maps["recurrence"].triu(1) == 0).all()
 assert maps["recurrence"][15, 0] < 0.1 * maps["recurrence"][15, 15]
 
 # %% [markdown]
-# | layer, $n$ tokens of width $d$ | operations | sequential steps | longest path between two tokens |
+# | layer, $n$ tokens of width $D$ | operations | sequential steps | longest path between two tokens |
 # | --- | --- | --- | --- |
-# | convolution, kernel $k$ | $O(k\, n\, d^2)$ | $O(1)$ | $O(n / k)$ layers |
-# | recurrence | $O(n\, d^2)$ | $O(n)$ | $O(n)$ |
-# | self-attention | $O(n^2 d)$ (and $n\,d^2$ for the projections) | $O(1)$ | $O(1)$ |
+# | convolution, kernel of size $K$ | $O(K\, n\, D^2)$ | $O(1)$ | $O(n / K)$ layers |
+# | recurrence | $O(n\, D^2)$ | $O(n)$ | $O(n)$ |
+# | self-attention | $O(n^2 D)$ (and $n\,D^2$ for the projections) | $O(1)$ | $O(1)$ |
 #
-# (After Vaswani et al., 2017, table 1. For the convolution their table has the path $O(\log_k n)$ of dilated kernels.
-# Their section 4 has $O(n/k)$ for the usual ones.) Short paths cost $n^2$ operations; notebook 4c shows two ways to
+# (After Vaswani et al., 2017, table 1. For the convolution their table has the path $O(\log_K n)$ of dilated kernels.
+# Their section 4 has $O(n/K)$ for the usual ones.) Short paths cost $n^2$ operations; notebook 4c shows two ways to
 # reduce this.
 #
 # ## In short
@@ -300,7 +300,7 @@ assert maps["recurrence"][15, 0] < 0.1 * maps["recurrence"][15, 15]
 # - Attention without positions is equivariant to permutations: it reads a bag of words.
 # - Sinusoidal and learned vectors are added to tokens: scores depend on both absolute positions.
 # - With a relative bias or rotations only the difference of positions counts: translation equivariance.
-# - A convolution needs $O(n/k)$ layers between distant tokens, recurrence $O(n)$ steps, self-attention one layer of $O(n^2)$.
+# - A convolution needs $O(n/K)$ layers between distant tokens, recurrence $O(n)$ steps, self-attention one layer of $O(n^2)$.
 # - Locality and translation equivariance are inductive biases of the convolution. Attention with absolute positions has
 #   to learn them.
 #
