@@ -92,8 +92,8 @@ plt.tight_layout()
 
 # %% [markdown]
 # Twice the tokens cost four times the operations with softmax attention, and twice with linear attention. Both axes are
-# logarithmic: a steeper line means a higher power of the length. Measured factors deviate, for example where the
-# matrices no longer fit into the caches of the processor.
+# logarithmic: a steeper line means a higher power of the length. Measured factors deviate in both directions. The cause
+# was not measured.
 #
 # ## Random features
 #
@@ -129,7 +129,7 @@ assert errors[0.25][-1] < errors[1.0][-1]
 # The flatter the attention, the better the approximation. From 16 to 256 features the error falls by a factor of 3.4 in
 # the first row, 1.8 in the second and 1.1 in the last. With 16 features, as many as a head has channels, it is at least
 # 44 %. Even the smallest error, 13 %, is an eighth of the output. Queries and keys with unit normal entries have scores
-# with a standard deviation of 1. There the error stays larger than the output, and 256 features are no better than 64.
+# with a standard deviation of 1, as scaled in notebook 2. There the error stays larger than the output, and 256 features are no better than 64.
 #
 # Here 256 features save nothing, since there are only 256 tokens: a feature matrix is as large as that of the scores.
 # Features save work only if there are far more tokens than features.
@@ -175,7 +175,8 @@ assert torch.allclose(by_mask, by_window, atol=1e-6)
 # ## In short
 #
 # - If the kernel is a product of features, moving the brackets replaces $n^2$ scores by a $d \times d$ matrix.
-# - Random features approximate the softmax: here with an error from 13 % (flat attention) to more than 100 % (peaked).
+# - Random features approximate the softmax: here with an error from 13 % (standard deviation of the scores 0.25) to more
+#   than 100 % (1).
 # - Local (truncated) attention computes a band of scores; stacked layers enlarge the receptive field.
 # - Locality is an inductive bias, which convolutions have as well.
 #
