@@ -34,12 +34,13 @@ generator = torch.Generator().manual_seed(0)
 # %% [markdown]
 # ## The theorem
 #
-# A 3 x 3 convolution adds nine terms, one for each offset $D_h$ of its kernel. ($D_h$ is a pair of numbers, a row and a
-# column. It has nothing to do with the width $D$.)
+# A 3 x 3 convolution adds nine terms, one for each offset $D_h$ of its kernel. In these formulas $q$, $k$ and $D_h$
+# are pairs of a row and a column: not query and key vectors, and not a width. $X[q]$ is the token at position $q$.
 #
 # $$\mathrm{conv}(X)[q] = \sum_{h=1}^{9} X[q + D_h]\, W_h + b.$$
 #
-# Multi-head attention (notebook 3a) adds one term for each of its heads:
+# In multi-head attention (notebook 3a), cut $W_O$ into blocks of rows $W_O^h$, one for each head. The concatenated heads
+# times $W_O$ are then a sum, with one term for each head:
 #
 # $$\mathrm{MHA}(X)[q] = \sum_{h=1}^{9} \Big(\sum_k A_h[q, k]\, X[k]\Big)\, W_V^h W_O^h + b.$$
 #
@@ -49,8 +50,7 @@ generator = torch.Generator().manual_seed(0)
 # ![Each of nine heads reads one position of the 3 x 3 neighbourhood of a query, multiplies it by its matrix, and the
 # nine results are added](../docs/static/drawings/heads_as_kernel.svg)
 #
-# Each head has the role of one place of the kernel. The output projection of attention adds the nine heads, as the
-# convolution adds its nine terms.
+# Each head has the role of one place of the kernel.
 #
 # A score that is quadratic in the distance gives such weights (Cordonnier, Loukas and Jaggi 2020):
 #
@@ -127,8 +127,8 @@ figure.tight_layout()
 # ## The same as dot products
 #
 # Is this still attention, with queries and keys? Yes. The distance needs three numbers from each key. Up to a term
-# that all keys share, $-\alpha |k - q - D_h|^2 = \alpha\, \big(2(q+D_h)\cdot k - |k|^2\big)$. This is the product of a
-# query $(2\alpha(q + D_h),\, -\alpha)$ and a key $(k,\, |k|^2)$.
+# that all keys share, $-\alpha |k - q - D_h|^2 = \alpha\, \big(2(q+D_h)\cdot k - |k|^2\big)$. This is the dot product of
+# the query vector $(2\alpha(q + D_h),\, -\alpha)$ and the key vector $(k,\, |k|^2)$.
 
 # %%
 keys = torch.cat([padded, padded.square().sum(-1, keepdim=True)], dim=-1)
@@ -341,19 +341,20 @@ for axis, (measure, title) in zip(axes, measures.items(), strict=True):
     axis.set(xlabel="layer", title=title, xticks=range(1, 5), ylim=(0, 1.05))
 _ = axes[1].legend(frameon=False, fontsize=8)
 # %% [markdown]
-# Dotted: before training. Solid: after. Left: global attention reads as far as uniform attention does, before and
+# Dotted: before training. Solid: after. Left: global attention reads almost as far as uniform attention, before and
 # after training. Window attention cannot read far, by construction. The impulse heads are no heads of a 3 x 3 convolution,
-# not even before training: their distance is 0.48 to 0.75 of that of uniform attention. A third would be the limit.
-# Right: training makes all three *less* like a convolution.
+# not even before training: their distance is 0.48 to 0.75 of that of uniform attention, and a third is the limit.
+# Right: training *lowers* the share of all three.
 #
 # A high share alone does not prove locality. Before training, global attention is nearly uniform: every query reads
-# the mean of the image. A few tokens are enough to estimate this mean, so a small convolution explains it well. This is
-# why its dotted share is above that of impulse in layers 2 to 4. Read the two measures together.
+# the mean of the image. A few tokens may be enough to estimate it, but this was not tested: layer 1 is as uniform, and
+# its share is only 0.62. For global attention the two measures disagree: in training its distance becomes slightly
+# *more* local (1.01 to 0.94 in layer 1).
 #
-# **Does a window help?** The same experiment has an answer for 1,000 images: windows of 3 x 3 patches were 5.7 points more
-# accurate than global attention (95 % interval 3.8 to 7.7). With 5,000 images there was not enough evidence. The ResNet
-# was 6.4 to 13.4 points better than every ViT. All this holds for small networks and 400 steps. What longer training
-# does to the heads is not shown.
+# **Does a window help?** The experiment was also run with 1,000 images. Then windows of 3 x 3 patches were 5.7 points more
+# accurate than global attention (95 % interval 3.8 to 7.7). With 5,000 there was not enough evidence. With both numbers
+# of images the ResNet was 6.4 to 13.4 points better than each of seven ViTs. All this holds for small networks and 400
+# steps, not for longer training.
 #
 # ## In short
 #
@@ -361,7 +362,8 @@ _ = axes[1].legend(frameon=False, fontsize=8)
 # - It needs positions in the scores, heads as wide as the rank of the kernel's matrices, and padding tokens.
 # - A trained CNN can be converted with the same logits; a convolution cannot express attention in general.
 # - Window attention is between the two: the receptive field of a kernel, and weights by content.
-# - The recorded ViTs became less like a convolution in training: what can be computed is not what is learned.
+# - In the recorded ViTs, training lowered the share that a 3 x 3 convolution explains: what can be computed need not be
+#   learned.
 #
 # ## Exercises
 #
