@@ -1,7 +1,9 @@
-"""Compare a drawn figure with the committed one: words and colours exactly, values and pixels with a tolerance."""
+"""Image files, and drawn figures that are compared: words and colours exactly, values and pixels with a tolerance."""
 
 import io
 import json
+from collections.abc import Iterable
+from pathlib import Path
 
 import numpy as np
 from PIL import Image, ImageFilter
@@ -11,6 +13,15 @@ from tests.printed import NUMBER, find_difference
 
 #: Largest mean difference of two channels, of 255, after a blur: other hinting and antialiasing change about 1.
 MAX_MEAN_DIFFERENCE = 2.0
+
+
+def write_images(root: Path, names: Iterable[str], size: tuple[int, int] = (37, 53), seed: int = 5) -> Path:
+    """Write an image of random pixels, in color, for each of these paths below a folder. Returns the folder."""
+    rng = np.random.default_rng(seed)
+    for name in names:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(rng.integers(0, 256, (*size, 3), dtype=np.uint8)).save(root / name)
+    return root
 
 
 def find_figure_difference(shown: bytes, drawn: bytes, *, numbers_vary: bool = False) -> str | None:

@@ -2,14 +2,12 @@
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 import yaml
-from PIL import Image
 
+from benchmarks.draw_photographs import draw_photographs
 from vit_vs_cnn.cli import main
 from vit_vs_cnn.data.image_cache import CachedImages
-from vit_vs_cnn.data.synthetic.source import render_objects
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments import time_plan
 from vit_vs_cnn.networks import pretrained
@@ -17,22 +15,10 @@ from vit_vs_cnn.networks import pretrained
 pytestmark = pytest.mark.slow
 
 CONFIG = Path(__file__).parents[1] / "configs" / "decide.yaml"
-
-
-def _write_images(root: Path, *, classes: tuple[int, ...], of_each: int, side: int) -> None:
-    """Synthetic scenes as JPEG and PNG files of many sizes and shapes."""
-    rng, images = np.random.default_rng(0), render_objects(10 * of_each, image_size=side, seed=5).images
-    for number, (pixels, label) in enumerate(zip(images.images, images.labels.tolist(), strict=True)):
-        if label not in classes:
-            continue
-        folder = root / images.class_names[label]
-        folder.mkdir(parents=True, exist_ok=True)
-        photo = Image.fromarray(pixels.permute(1, 2, 0).numpy())
-        photo = photo.resize(tuple(int(s) for s in rng.integers(2 * side // 3, 2 * side, 2)))
-        if number % 3:
-            photo.save(folder / f"Photo {number}.JPG", quality=int(rng.integers(60, 96)))
-        else:
-            photo.save(folder / f"img_{number}.png")
+SMALL = (
+    "--data.folder.image_size 16 --models.vit.options.patch_size 4 --protocol.batch_size 6 --trainer.logger false "
+    "--protocol.budget.steps 3 --protocol.seeds [5] --trainer.accelerator cpu --tuning.trials 2 --tuning.splits 1"
+).split()
 
 
 def _decide(tmp_path: Path, *words: str) -> int:
@@ -47,14 +33,8 @@ def _without_network(name: str, where: str):
 
 def test_a_folder_gets_a_report_and_a_repeated_command_keeps_its_plan(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(pretrained, "_read_hub", _without_network)
-    _write_images(tmp_path / "photos", classes=(0, 3), of_each=31, side=32)
-    small = (
-        "--data.folder.image_size 16 --models.vit.options.patch_size 4 --protocol.batch_size 6 --trainer.logger false"
-    )
-    named = (
-        "--protocol.budget.steps 3 --protocol.seeds [5] --trainer.accelerator cpu --tuning.trials 2 --tuning.splits 1"
-    )
-    assert _decide(tmp_path, "--minutes", "9", *small.split(), *named.split()) == 0
+    draw_photographs(tmp_path / "photos", classes=(0, 3), of_each=31, side=32)
+    assert _decide(tmp_path, "--minutes", "9", *SMALL) == 0
     captured = capsys.readouterr()
     assert "Few test images (weaker results): with 13 test images" in captured.err
     first, second, *_ = captured.err.splitlines()
@@ -73,13 +53,12 @@ def test_a_folder_gets_a_report_and_a_repeated_command_keeps_its_plan(tmp_path, 
     assert "A pretrained model would probably be better than one trained from scratch." in html.split("Details")[0]
     assert f"Report on the images: {folder / 'audit' / 'index.html'}" in captured.err
     assert str(folder / "report" / "index.html") in captured.out.replace("\n", "")
-    assert _decide(tmp_path, "--minutes", "99", *small.split(), *named.split()) == 0
+    assert _decide(tmp_path, "--minutes", "99", *SMALL) == 0
     again = capsys.readouterr().err
     assert "Continuing with the earlier plan" in again
     assert "6 of 6 runs finished before" in again and "More on the images" not in again
     assert (folder / "report" / "index.html").read_text() == html
-    _, _, *forgotten = small.split()
-    assert _decide(tmp_path, "--minutes", "99", *forgotten, *named.split()) == 2
+    assert _decide(tmp_path, "--minutes", "99", *SMALL[2:]) == 2  # another image size
     assert "with other settings (other images" in capsys.readouterr().err.replace("\n", " ")
 
 
@@ -87,28 +66,12 @@ def test_a_folder_that_cannot_be_read_in_half_of_the_minutes_is_sampled_once(tmp
     monkeypatch.setattr(pretrained, "_read_hub", _without_network)
     monkeypatch.setattr(CachedImages, "seconds_per_file", lambda *_: 0.21)
     monkeypatch.setattr(time_plan, "_LEAST_SAMPLE", 40)
-    _write_images(tmp_path / "photos", classes=(0, 3), of_each=60, side=16)
-    small = (
-        "--data.folder.image_size 16 --models.vit.options.patch_size 4 --protocol.batch_size 6 --trainer.logger false"
-        " --protocol.budget.steps 2 --protocol.seeds [5] --trainer.accelerator cpu --tuning.trials 1 --tuning.splits 1"
-    ).split()
-    assert _decide(tmp_path, "--minutes", "0.5", *small, "--protocol.train_sizes", "[20]") == 0
+    draw_photographs(tmp_path / "photos", classes=(0, 3), of_each=60, side=16)
+    assert _decide(tmp_path, "--minutes", "0.5", *SMALL, "--protocol.train_sizes", "[20]") == 0
     printed = " ".join(capsys.readouterr().err.split())
     assert "A sample of 71 of the 120 images is used, as reading all takes about 25 s." in printed
     assert "To use all: --data.folder.max_images 120 --minutes 1" in printed and "71 usable images" in printed
     monkeypatch.setattr(CachedImages, "seconds_per_file", lambda *_: 9.0)
-    assert _decide(tmp_path, "--minutes", "0.5", *small, "--protocol.train_sizes", "[20]") == 0
+    assert _decide(tmp_path, "--minutes", "0.5", *SMALL, "--protocol.train_sizes", "[20]") == 0
     printed = capsys.readouterr().err
     assert "2 of 2 runs finished before" in printed and "A sample" not in printed
-
-
-def test_one_command_gives_an_answer_for_300_images(tmp_path, capsys):
-    _write_images(tmp_path / "photos", classes=(0, 3, 4, 7), of_each=75, side=200)
-    assert len([path for path in (tmp_path / "photos").rglob("*") if path.is_file()]) == 300
-    small = ["--data.folder.image_size", "32", "--protocol.budget.steps", "20", "--protocol.seeds", "[0]"]
-    assert _decide(tmp_path, "--minutes", "99", *small) == 0
-    printed = capsys.readouterr().err
-    assert "First a search for recipes with 8 trials of each model" in printed
-    assert " runs in about " in printed
-    report = tmp_path / "runs" / "decide" / "report"
-    assert " on your images: " in (report / "index.html").read_text()

@@ -5,12 +5,11 @@ import importlib
 import inspect
 import shutil
 
-import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 import vit_vs_cnn as vc
+from tests.pictures import write_images
 
 #: Public names of subpackages.
 NAMES = {
@@ -36,12 +35,8 @@ def folder(trained_once, tmp_path_factory):
     """A folder with an experiment of two models, photographs of two other classes, and images of two of its classes."""
     root = tmp_path_factory.mktemp("examples")
     shutil.copytree(trained_once, root / "runs" / "duel")
-    pixels = np.random.default_rng(0).integers(0, 256, (4, 6, 40, 40, 3), dtype=np.uint8)
-    for name, images in zip(("photos/apple", "photos/pear", "shapes/disc", "shapes/star"), pixels, strict=True):
-        (root / name).mkdir(parents=True)
-        for number, image in enumerate(images):
-            Image.fromarray(image).save(root / name / f"{number}.png")
-    return root
+    classes = ("photos/apple", "photos/pear", "shapes/disc", "shapes/star")
+    return write_images(root, (f"{name}/{number}.png" for name in classes for number in range(6)), size=(40, 40))
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")

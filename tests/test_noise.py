@@ -4,49 +4,36 @@ import json
 import re
 from pathlib import Path
 
-import numpy as np
 import pytest
-from PIL import Image
+import yaml
 
+from tests.pictures import write_images
 from vit_vs_cnn.cli import main
-
-CLASSES, OF_EACH, SIDE = ("left", "right"), 97, 8
-SMALL = """
-name: noise
-output: {output}
-data:
-  source: folder
-  root: {root}
-  validation_fraction: 0.3
-  folder: {{image_size: 8, test_fraction: 0.3, cache: {cache}, split_seed: {split}}}
-protocol: {{train_sizes: [all], seeds: [0, 1, 2], budget: {{steps: 12}}, batch_size: 16}}
-models:
-  vit:
-    name: vit_nano
-    options: {{patch_size: 4, embed_dim: 12, depth: 1, num_heads: 3}}
-  resnet: {{name: resnet8, options: {{width: 2}}}}
-trainer: {{logger: false, accelerator: cpu}}
-"""
 
 
 @pytest.fixture(scope="module")
 def noise(tmp_path_factory):
     """A config with a folder of noise images, and its results."""
     root = tmp_path_factory.mktemp("noise")
-    draw = np.random.default_rng(11)
-    for name in CLASSES:
-        (root / "images" / name).mkdir(parents=True)
-        for number in range(OF_EACH):
-            pixels = draw.integers(0, 256, (SIDE, SIDE, 3), dtype=np.uint8)
-            Image.fromarray(pixels).save(root / "images" / name / f"{number}.png")
+    names = (f"{name}/{number}.png" for name in ("left", "right") for number in range(97))
+    write_images(root / "images", names, size=(8, 8), seed=11)
     assert main(["train", "--config", str(_config(root))]) == 0
     return root
 
 
 def _config(root: Path, *, split: int = 0) -> Path:
+    images = {"image_size": 8, "test_fraction": 0.3, "cache": str(root / "cache"), "split_seed": split}
+    vit = {"name": "vit_nano", "options": {"patch_size": 4, "embed_dim": 12, "depth": 1, "num_heads": 3}}
+    values = {
+        "name": "noise",
+        "output": str(root / "runs"),
+        "data": {"source": "folder", "root": str(root / "images"), "validation_fraction": 0.3, "folder": images},
+        "protocol": {"train_sizes": ["all"], "seeds": [0, 1, 2], "budget": {"steps": 12}, "batch_size": 16},
+        "models": {"vit": vit, "resnet": {"name": "resnet8", "options": {"width": 2}}},
+        "trainer": {"logger": False, "accelerator": "cpu"},
+    }
     path = root / f"noise{split}.yaml"
-    places = {"output": root / "runs", "root": root / "images", "cache": root / "cache"}
-    path.write_text(SMALL.format(**places, split=split))
+    path.write_text(yaml.safe_dump(values))
     return path
 
 

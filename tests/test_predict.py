@@ -14,6 +14,7 @@ from PIL import Image
 
 import vit_vs_cnn as vc
 from tests.experiments.tiny import tiny_experiment
+from tests.pictures import write_images
 from tests.results import changed
 from vit_vs_cnn.analysis.analysis import read_analysis
 from vit_vs_cnn.cli import main
@@ -42,11 +43,8 @@ def vit(run):
 @pytest.fixture(scope="module")
 def photos(tmp_path_factory):
     """Seven image files, two of them in subfolders and one damaged, and other files."""
-    folder = tmp_path_factory.mktemp("photos")
-    (folder / "b").mkdir()
-    rng = np.random.default_rng(3)
-    for name in ("a.png", "b/c.PNG", "b/d.jpg", "e.bmp", "f.png", "g.png", "h.png"):
-        Image.fromarray(rng.integers(0, 256, (37, 53, 3), dtype=np.uint8)).save(folder / name)
+    names = ("a.png", "b/c.PNG", "b/d.jpg", "e.bmp", "f.png", "g.png", "h.png")
+    folder = write_images(tmp_path_factory.mktemp("photos"), names)
     (folder / "broken.jpg").write_text("none")
     for name in ("notes.md", ".hidden.png"):
         (folder / name).write_text("none")
@@ -158,12 +156,7 @@ def test_a_network_reads_12_bit_files_as_in_training_and_the_audit_reports_their
 def test_class_names_in_any_script_are_printed_and_shown_on_pages_as_they_are(tmp_path, capsys):
     """Chinese, Persian with a joiner, a combining accent, Hindi, and an emoji of several characters."""
     names = ["猫", "گل\u200cسرخ", "cafe\u0301", "हिन्दी", "👨\u200d👧 family"]
-    rng = np.random.default_rng(3)
-    for name in names:
-        (tmp_path / "photos" / name).mkdir(parents=True)
-        for number in range(6):
-            values = rng.integers(0, 256, (16, 16, 3), dtype=np.uint8)
-            Image.fromarray(values).save(tmp_path / "photos" / name / f"图 {number}.png")
+    write_images(tmp_path / "photos", (f"{name}/图 {number}.png" for name in names for number in range(6)))
     found = _train_on_photos(tmp_path)
     folder = str(next(found.folder.glob("resnet-*")))
     assert main(["predict", folder, str(tmp_path / "photos"), "--output", str(tmp_path / "answers.csv")]) == 0
@@ -258,11 +251,9 @@ def test_a_timm_model_needs_weights_to_predict_the_classes_of_an_experiment(trai
         (["{photos}", "--output", "out.xls"], "out.xls: it must end in .csv or .jsonl"),
     ],
 )
-def test_impossible_requests_are_refused_in_one_line(vit, photos, words, message, tmp_path, monkeypatch, capsys):
+def test_impossible_requests_are_refused_in_one_line(vit, photos, words, message, tmp_path, monkeypatch, error_line):
     monkeypatch.chdir(tmp_path)
-    assert main(["predict", str(vit.path), *(word.format(photos=photos) for word in words), "--quiet"]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert message in line
+    assert message in error_line("predict", vit.path, *(word.format(photos=photos) for word in words), "--quiet")
     assert os.listdir(tmp_path) == []
 
 

@@ -4,12 +4,11 @@ import io
 from pathlib import Path
 
 import pytest
-import torch
-from PIL import Image
 from rich.console import Console
 
 import vit_vs_cnn as vc
 from tests.experiments.tiny import run_quietly, tiny_config
+from tests.pictures import write_images
 from tests.refused import refused
 from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.experiments.runner import train_on_all_images
@@ -19,15 +18,8 @@ from vit_vs_cnn.runs.experiment_folder import read_finished_results
 from vit_vs_cnn.runs.test_set_log import output_folder
 
 
-def _photos(root: Path, split: str = "") -> Path:
-    generator = torch.Generator().manual_seed(0)
-    for name in ("cat", "dog"):
-        folder = root / split / name
-        folder.mkdir(parents=True)
-        for number in range(10):
-            pixels = torch.randint(256, (16, 16, 3), dtype=torch.uint8, generator=generator)
-            Image.fromarray(pixels.numpy()).save(folder / f"{number}.png")
-    return root
+def _photos(root: Path) -> Path:
+    return write_images(root, (f"{name}/{number}.png" for name in ("cat", "dog") for number in range(10)), (16, 16))
 
 
 def _experiment(tmp_path: Path, photos: Path):
@@ -76,8 +68,9 @@ def test_commands_use_it_unless_a_model_is_named(finished):
 
 
 def test_images_with_their_own_test_images_keep_these_apart(tmp_path):
-    photos = _photos(_photos(tmp_path / "photos", "train"), "test")
-    experiment = _experiment(tmp_path, photos)
+    for split in ("train", "test"):
+        _photos(tmp_path / "photos" / split)
+    experiment = _experiment(tmp_path, tmp_path / "photos")
     run_quietly(experiment)
     train_on_all_images(experiment.folder, "vit", "recommended", trusted=True, console=Console(quiet=True))
     assert not (experiment.folder / "final").exists()
