@@ -10,13 +10,13 @@ import pandas
 import pytest
 import torch
 from netcal.metrics import ECE
-from PIL import Image
 from scipy import stats
 from sklearn import metrics
 from torch import nn
 
 import vit_vs_cnn as vc
 from tests.experiments.tiny import run_quietly, tiny_experiment
+from tests.pictures import write_images
 from vit_vs_cnn.cli import main
 from vit_vs_cnn.errors import InputError
 
@@ -44,12 +44,8 @@ def copied(trained_once, tmp_path):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    root, rng = tmp_path_factory.mktemp("new") / "photos", np.random.default_rng(5)
-    for name, files in FILES.items():
-        for file in files:
-            (root / name / file).parent.mkdir(parents=True, exist_ok=True)
-            Image.fromarray(rng.integers(0, 256, (37, 53, 3), dtype=np.uint8)).save(root / name / file)
-    return root
+    names = [f"{name}/{file}" for name, files in FILES.items() for file in files]
+    return write_images(tmp_path_factory.mktemp("new") / "photos", names)
 
 
 @pytest.fixture(scope="module")
