@@ -1,6 +1,5 @@
 """A headless browser that opens a page and reports what a reader sees."""
 
-import base64
 import contextlib
 import os
 import shutil
@@ -64,9 +63,7 @@ def open_browser(folder: Path) -> Iterator[Any]:
         browser.quit()
 
 
-def render_page(
-    browser: Any, page: Path, *, width: int = DESK, dark: bool = False, screenshot: Path | None = None
-) -> RenderedPage:
+def render_page(browser: Any, page: Path, *, width: int = DESK, dark: bool = False) -> RenderedPage:
     """Open a page at a screen width, expand its details, and measure it.
 
     Arguments:
@@ -74,7 +71,6 @@ def render_page(
         page: HTML file.
         width: width of the screen in CSS pixels.
         dark: whether the browser prefers dark mode.
-        screenshot: PNG file for the whole page.
     """
     screen = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width <= PHONE}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
@@ -87,17 +83,13 @@ def render_page(
         "const done = arguments[0]; Promise.allSettled([...document.images].map(i => i.decode())).then(() => done())"
     )
     figures = browser.execute_script("return [...document.images].map(i => [i.naturalWidth, i.naturalHeight])")
-    rendered_page = RenderedPage(
+    return RenderedPage(
         console=[entry["message"] for entry in browser.get_log("browser")],
         figures=[(int(wide), int(high)) for wide, high in figures],
         alternatives=browser.execute_script("return [...document.images].map(i => i.alt)"),
         overflow=int(browser.execute_script("return document.documentElement.scrollWidth - window.innerWidth")),
         text=browser.execute_script("return document.body.innerText"),
     )
-    if screenshot is not None:
-        shot = browser.execute_cdp_cmd("Page.captureScreenshot", {"captureBeyondViewport": True})
-        screenshot.write_bytes(base64.b64decode(shot["data"]))
-    return rendered_page
 
 
 def assert_readable(rendered: RenderedPage) -> None:

@@ -138,10 +138,6 @@ class _Reader:
         self.browser.execute_script(script, self.browser.find_element("css selector", selector), value)
         self.settle()
 
-    def image(self, index):
-        self.browser.execute_script("document.querySelectorAll('#strip button')[arguments[0]].click()", index)
-        self.settle()
-
     def there(self):
         script = "return [...document.querySelectorAll('#strip button')].flatMap((b, i) => b.offsetParent ? [i] : [])"
         return self.browser.execute_script(script)

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 from matplotlib.figure import Figure
-from PIL import Image
 from rich.console import Console
 
 from tests.browser import DESK, PHONE, assert_readable, open_browser, render_page
+from tests.conftest import BLANK
 from vit_vs_cnn.comparison.accuracy import ClassAccuracy
 from vit_vs_cnn.inspection.locality.study import measure_locality
 from vit_vs_cnn.models import VisionTransformer
@@ -22,12 +22,6 @@ from vit_vs_cnn.reporting.table import Table, print_tables
 pytestmark = pytest.mark.usefixtures("real_figures")
 
 NASTY = "<script>alert('x')</script> & \"n\""
-
-
-def _png(rows: int = 7, cols: int = 11) -> bytes:
-    file = io.BytesIO()
-    Image.fromarray(np.arange(rows * cols, dtype=np.uint8).reshape(rows, cols)).save(file, "PNG")
-    return file.getvalue()
 
 
 def _plot() -> Figure:
@@ -54,7 +48,7 @@ def page() -> Page:
     page.table(Table("nothing", [], []))
     page.heading("Second part")
     page.picture(_plot(), f"A plot {NASTY}", "plot")
-    page.gallery([(_png(5, 3), str(i), f"tile {i}") for i in range(6)], width=40)
+    page.gallery([(BLANK["png"], str(i), f"tile {i}") for i in range(6)], width=40)
     return page
 
 
@@ -182,8 +176,7 @@ def test_a_browser_renders_the_page_on_a_desktop_and_a_phone(page, tmp_path):
     with open_browser(tmp_path / "profile") as browser:
         for width in (DESK, PHONE):
             for dark in (False, True):
-                screenshot = tmp_path / f"{width}{dark}.png"
-                rendered = render_page(browser, path, width=width, dark=dark, screenshot=screenshot)
+                rendered = render_page(browser, path, width=width, dark=dark)
                 assert_readable(rendered)
                 assert len(rendered.figures) == 7
                 assert NASTY in rendered.text
