@@ -6,7 +6,6 @@ with one network, in its own process: compilers cannot trace the type checks of 
 
 import copy
 import io
-import pickle
 import sys
 import tempfile
 import traceback
@@ -74,7 +73,7 @@ def same_logits(network: nn.Module, other: Any, count: int = 3) -> None:
 def trains(network: nn.Module, optimizer: torch.optim.Optimizer | None = None) -> None:
     """Three steps reduce the loss."""
     network.train()
-    optimizer = optimizer or torch.optim.AdamW(network.parameters(), lr=1e-3)
+    optimizer = optimizer or torch.optim.SGD(network.parameters(), lr=1e-3, momentum=0.9)
     losses = []
     for _ in range(4):
         losses.append(loss(network, 8))
@@ -91,10 +90,6 @@ def last_block(network: Any) -> nn.Module:
 
 
 # torch: programs made from a network
-
-
-def compiled_forward(network: nn.Module) -> None:
-    same_logits(network, torch.compile(network, fullgraph=True, backend="eager"))
 
 
 def compiled_gradients(network: nn.Module) -> None:
@@ -142,22 +137,6 @@ def traced_by_fx(network: nn.Module) -> None:
 # torch: copies, files and number formats
 
 
-def deep_copy(network: nn.Module) -> None:
-    same_logits(network, copy.deepcopy(network))
-
-
-def pickled(network: nn.Module) -> None:
-    same_logits(network, pickle.loads(pickle.dumps(network)))
-
-
-def state_in_a_file(network: nn.Module, make: Callable[[], nn.Module]) -> None:
-    torch.save(network.state_dict(), file := io.BytesIO())
-    file.seek(0)
-    other = make()
-    other.load_state_dict(torch.load(file, weights_only=True))
-    same_logits(network, other.eval())
-
-
 def load_assign_from_meta(network: nn.Module, make: Callable[[], nn.Module]) -> None:
     with torch.device("meta"):
         other = make()
@@ -169,10 +148,6 @@ def safetensors_file(network: nn.Module, make: Callable[[], nn.Module]) -> None:
     other = make()
     other.load_state_dict(safetensors.torch.load(safetensors.torch.save(network.state_dict())))
     same_logits(network, other.eval())
-
-
-def shared_memory(network: nn.Module) -> None:
-    assert next(copy.deepcopy(network).share_memory().parameters()).is_shared()
 
 
 def double_precision(network: nn.Module) -> None:
@@ -228,12 +203,6 @@ def forward_mode_derivative(network: nn.Module) -> None:
     close(forward.sum(), (backward * direction).sum())
 
 
-def gradients_of_images(network: nn.Module) -> None:
-    images = pixels().requires_grad_()
-    (gradient,) = torch.autograd.grad(network(images).logsumexp(1).sum(), images)
-    assert gradient.isfinite().all() and gradient.any()
-
-
 def activation_checkpointing(network: nn.Module) -> None:
     recomputing = partial(checkpoint, network, use_reentrant=False)
     ours, theirs = (torch.autograd.grad(loss(model), [*network.parameters()]) for model in (network, recomputing))
@@ -263,10 +232,6 @@ def stochastic_weight_averaging(network: nn.Module) -> None:
     same_logits(network, average.eval())
 
 
-def trained_by_sgd(network: nn.Module) -> None:
-    trains(network, torch.optim.SGD(network.parameters(), lr=1e-3, momentum=0.9))
-
-
 def trained_by_lightning(network: nn.Module) -> None:
     class Module(lightning.LightningModule):
         def __init__(self) -> None:
@@ -279,13 +244,8 @@ def trained_by_lightning(network: nn.Module) -> None:
         def configure_optimizers(self) -> torch.optim.Optimizer:
             return torch.optim.AdamW(self.parameters(), lr=1e-3)
 
-    quiet = {
-        "logger": False,
-        "enable_checkpointing": False,
-        "enable_progress_bar": False,
-        "enable_model_summary": False,
-    }
-    trainer = lightning.Trainer(max_epochs=1, accelerator="cpu", **quiet)
+    quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
+    trainer = lightning.Trainer(max_epochs=1, accelerator="cpu", enable_model_summary=False, **quiet)
     trainer.fit(Module(), DataLoader(TensorDataset(pixels(8), labels(8)), batch_size=4))
     assert trainer.global_step == 2
 
@@ -358,13 +318,6 @@ def attribution_of_a_layer(network: nn.Module, method: Callable[..., Any]) -> No
     assert len(maps) == 3 and maps.isfinite().all()
 
 
-def hooks(network: nn.Module) -> None:
-    shapes: list[torch.Size] = []
-    last_block(network).register_forward_hook(lambda module, inputs, output: shapes.append(output.shape))
-    network(pixels())
-    assert len(shapes) == 1 and shapes[0][0] == 3
-
-
 def blocks_in_sequence(network: Any) -> None:
     features: list[Tensor] = []
     blocks = [*network.encoder.blocks] if hasattr(network, "encoder") else [last_block(network)]
@@ -389,30 +342,15 @@ def hub_mixin(network: nn.Module) -> None:
         same_logits(network, Shared.from_pretrained(folder).eval())
 
 
-NEEDS_FACTORY = (state_in_a_file, load_assign_from_meta, safetensors_file)
+NEEDS_FACTORY = (load_assign_from_meta, safetensors_file)
 CLIENTS: dict[str, Callable[..., None]] = {
     function.__name__: function
     for function in (
-        *(compiled_forward, compiled_gradients, exported_to_a_file, traced, traced_by_fx),
-        *(deep_copy, pickled, *NEEDS_FACTORY, shared_memory, double_precision, bfloat16_weights, autocast),
-        *(
-            channels_last,
-            quantized,
-            per_sample_gradients,
-            forward_mode_derivative,
-            gradients_of_images,
-            activation_checkpointing,
-        ),
-        *(
-            weight_norm,
-            pruned,
-            stochastic_weight_averaging,
-            trained_by_sgd,
-            trained_by_lightning,
-            distributed_data_parallel,
-            flop_counter,
-        ),
-        *(frozen, timm_ema, mixup, optimizer_of_timm, hooks, blocks_in_sequence, hub_mixin),
+        *(compiled_gradients, exported_to_a_file, traced, traced_by_fx, *NEEDS_FACTORY, double_precision),
+        *(bfloat16_weights, autocast, channels_last, quantized, per_sample_gradients, forward_mode_derivative),
+        *(activation_checkpointing, weight_norm, pruned, stochastic_weight_averaging, trained_by_lightning),
+        *(distributed_data_parallel, flop_counter, frozen, timm_ema, mixup, optimizer_of_timm, blocks_in_sequence),
+        hub_mixin,
     )
 } | {
     "exported": partial(exported, strict=False),
