@@ -90,16 +90,6 @@ print(torch.initial_seed() == 7, torch.are_deterministic_algorithms_enabled(), n
     assert done.stdout.split() == ["False", "False", "False"]
 
 
-def test_an_interrupt_is_recorded_although_a_library_replaces_it_by_another_error():
-    interrupted = threading.Event()
-    with pytest.raises(ImportError), process.record_interrupt(interrupted):
-        try:
-            signal.raise_signal(signal.SIGINT)
-        except KeyboardInterrupt:
-            raise ImportError from None
-    assert interrupted.is_set() and signal.getsignal(signal.SIGINT) is signal.default_int_handler
-
-
 def test_an_ignored_interrupt_stays_ignored():
     interrupted, previous = threading.Event(), signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
