@@ -38,10 +38,7 @@ PRINTED_BY = {
     "empty file": [*FOLDER, "bad"],
     "too few images": [*FOLDER, "few"],
     "CIFAR-10": ["train", "--config", "cifar10_cpu", "--data.cifar.download", "false", "--data.root", "nowhere"],
-    "leaves no validation image": [
-        *"tune --config quickstart --tuning.trials 2 --trainer.precision 32-true".split(),
-        *TINY,
-    ],
+    "leaves no validation image": ["tune", "--tuning.trials", "2", "--trainer.precision", "32-true", *TINY],
     "accelerator gpu": ["train", "--trainer.accelerator", "gpu", *TINY],
     "runs/none": ["status", "runs/none"],
     "error: photos": ["inspect", "photos"],
