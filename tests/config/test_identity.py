@@ -48,7 +48,6 @@ def test_defaults_equal_the_stored_ones():
         ({"trainer__gradient_clip_val": 1}, {"trainer__gradient_clip_val": 1.0}),
         ({"trainer__precision": 16}, {"trainer__precision": "16-mixed"}),
         ({"trainer__precision": "bf16"}, {"trainer__precision": "bf16-mixed"}),
-        ({"models__vit__optimizer__lr": 1}, {"models__vit__optimizer__lr": 1.0}),
         ({"models__vit__options__mlp_ratio": 3}, {"models__vit__options__mlp_ratio": 3.0}),
         ({"protocol__budget": {"epochs": 3}}, {"protocol__budget": {"epochs": 3.0}}),
     ],

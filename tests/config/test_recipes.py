@@ -1,8 +1,11 @@
 """A model that is given by its name alone trains with the recommended recipe of its model."""
 
+from dataclasses import replace
+
 import pytest
 import yaml
 
+from vit_vs_cnn.config import recipes
 from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.config.recipes import find_recipe, recipe_search, recipe_source, recommended_recipes
 from vit_vs_cnn.config.schema import RecipeSource
@@ -57,15 +60,11 @@ def test_a_family_is_found_by_the_name_of_the_model(model, recipe):
     assert find_recipe(model, is_pretrained=False).name == recipe
 
 
-@pytest.mark.parametrize(
-    ("model", "exponent"),
-    [({"name": "timm/resnet18", "weights": {"hub": True}}, 1.0), ({"name": "vit_small"}, 0.5)],
-    ids=["SGD", "Muon"],
-)
-def test_the_learning_rate_follows_the_batch_size(model, exponent):
-    """In proportion for SGD, with the square root for adaptive optimizers."""
-    small, large = (read(model, batch_size=size).optimizer for size in (128, 512))
-    assert large.lr / small.lr == pytest.approx(4**exponent, rel=0.02)
+def test_the_learning_rate_follows_the_batch_size():
+    """In proportion for SGD, with the square root for Muon, as for all adaptive optimizers."""
+    for model, exponent in (({"name": "timm/resnet18", "weights": {"hub": True}}, 1.0), ({"name": "vit_small"}, 0.5)):
+        small, large = (read(model, batch_size=size).optimizer for size in (128, 512))
+        assert large.lr / small.lr == pytest.approx(4**exponent, rel=0.02)
 
 
 def test_single_settings_override_the_recommended_ones_and_make_the_recipe_one_by_hand():
@@ -96,10 +95,6 @@ def test_the_written_config_gives_the_same_experiment_and_source():
 
 
 def test_a_shared_augmentation_replaces_the_recommended_one(monkeypatch):
-    from dataclasses import replace
-
-    from vit_vs_cnn.config import recipes
-
     entry = find_recipe({"name": "vit_nano"}, is_pretrained=False)
     stronger = replace(entry, settings={**entry.settings, "augmentation": {"policy": "trivialaugment"}})
     monkeypatch.setattr(recipes, "recommended_recipes", lambda: (stronger,))
@@ -123,15 +118,15 @@ def sampled(space=SPACE, trials=64, seed=0):
 
 
 def test_sampled_values_cover_the_search_space():
-    recipes = sampled()
-    by_name = {
-        name: [r["optimizer"]["lr"] for r in recipes if r["optimizer"]["name"] == name] for name in ("adamw", "sgd")
-    }
-    assert all(1e-3 <= lr <= 1e-1 for lr in by_name["adamw"])
-    assert all(1.0 <= lr <= 3.0 for lr in by_name["sgd"])
+    found = sampled()
+    for name, low, high in (("adamw", 1e-3, 1e-1), ("sgd", 1.0, 3.0)):
+        assert all(low <= r["optimizer"]["lr"] <= high for r in found if r["optimizer"]["name"] == name)
+    assert {r["optimizer"]["name"] for r in found} == {"adamw", "sgd"}
     assert {recipe["lr"] for recipe in sampled({"lr": {"low": 1.2346, "high": 1.2349}})} == {1.2346}
-    assert {r["model.depth"] for r in recipes} == {2, 3, 4, 5}
-    assert {r["label_smoothing"] for r in recipes} == {0.0, 0.1}
+    assert {r["model.depth"] for r in found} == {2, 3, 4, 5}
+    assert {r["label_smoothing"] for r in found} == {0.0, 0.1}
+    assert sample_recipe({"label_smoothing": [0.1]}, 3, seed=0) == {"label_smoothing": 0.1}
+    assert sample_recipe({}, 3, seed=0) == {}
 
 
 def test_a_trial_is_a_function_of_its_number_and_the_seed():
@@ -146,8 +141,3 @@ def test_a_log_range_is_sampled_log_uniformly_and_every_optimizer_of_the_built_i
     assert [sum(low <= rate < 10 * low for rate in rates) for low in (1e-4, 1e-3, 1e-2, 1e-1)] == [16] * 4
     names = [r["optimizer"]["name"] for r in sampled(DEFAULT_SPACE, trials=17)[1:]]
     assert min(names.count(name) for name in ("adamw", "muon", "sgd")) >= 4
-
-
-@pytest.mark.parametrize("space", [{}, {"label_smoothing": [0.1]}])
-def test_a_search_space_may_be_empty_or_have_one_value(space):
-    assert sample_recipe(space, 3, seed=0) == {name: values[0] for name, values in space.items()}
