@@ -20,19 +20,13 @@ from vit_vs_cnn.statistics.pair_comparison import Conclusion
 LAWS = {"a": (0.5, 0.2, 0.0), "b": (0.6, 0.2, 0.0)}
 
 
-def with_answers(results):
-    """Results and predictions of images of two classes."""
-    results, correct = with_predictions(results)
-    return results, Answers(np.array([509, 500], dtype=np.int64), {}, correct)
-
-
 def test_the_order_of_results_has_no_effect_and_json_has_plain_and_finite_values():
-    results, answers = with_answers(seeded(law_table((500, 1000, 2000, 4000), **LAWS)))
-    one, again = analyze(results, answers), analyze(results[::-1], answers)
-    assert one == again
+    results, correct = with_predictions(seeded(law_table((500, 1000, 2000, 4000), **LAWS), budget="40 steps", macs=5))
+    answers = Answers(np.array([509, 500], dtype=np.int64), {}, correct)
+    one = analyze(results, answers, plan=PLAN)
+    assert one == analyze(results[::-1], answers, plan=PLAN)
     assert one.chance == 509 / 1009
-    results, answers = with_answers(seeded(law_table((500, 1000, 2000, 4000), **LAWS), budget="40 steps", macs=5))
-    values = json.loads(json.dumps(analyze(results, answers, plan=PLAN).to_dict(), allow_nan=False))
+    values = json.loads(json.dumps(one.to_dict(), allow_nan=False))
     assert values["comparisons"][0]["conclusion"] in [*Conclusion]
     assert values["forecasts"][0]["train_size"] == 8000
     assert values["sizes"] == [500, 1000, 2000, 4000]
@@ -87,11 +81,11 @@ def points(accuracies: dict[int, float], error: float = 0.001, rng=None) -> list
 @pytest.mark.parametrize("law", [(0.5, 0.25, 0.0), (0.5, 0.4, 0.1), (-1.0, 0.1, 0.2)])
 def test_parameters_of_an_exact_power_law_are_recovered(law):
     table = law_table((*SIZES, 16_000), a=law)["a"]
-    true = {n: table.pop(n) for n in (16_000,)}
+    true = table.pop(16_000)
     found = extrapolate(points(table), 16_000)
     assert found.law.exponent == pytest.approx(law[1], abs=0.02)
     assert found.law.floor == pytest.approx(law[2], abs=0.03)
-    assert found.accuracy.value == pytest.approx(true[16_000], abs=0.001)
+    assert found.accuracy.value == pytest.approx(true, abs=0.001)
 
 
 def test_interval_contains_the_truth_in_most_of_100_simulations():

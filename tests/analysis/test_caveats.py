@@ -145,15 +145,13 @@ def test_many_epochs_without_strong_augmentation_are_mentioned_unless_a_search_c
     assert many_epochs(trials=None, start_kind="fine-tuned", start_name="in1k") == []
 
 
-def test_unequal_compute_concerns_compared_models_with_the_same_start_and_budgets_other_than_flops():
+def test_unequal_compute_concerns_compared_models_with_the_same_start_and_of_probes_predictions_only():
+    """A budget of FLOPs makes the compute equal, except of linear probes, which have no budget."""
     results = both(macs=400_012)
     assert caveats(results, pairs=()) == []
     assert caveats([changed(r, budget="1e+12 flops") for r in results]) == []
     assert caveats(both(macs=400_012, start_kind="fine-tuned", start_name="in1k")) == []
     assert caveats(both(macs=124_000)) == []
-
-
-def test_unequal_compute_of_linear_probes_is_about_predictions_whatever_the_budget():
     probe = {"start_kind": "linear probe", "start_name": "in1k"}
     probes = [changed(r, **probe, macs=400_012 if r.model == "b" else r.cost.macs) for r in both()]
     for results in (probes, [changed(r, budget="1e+12 flops") for r in probes]):

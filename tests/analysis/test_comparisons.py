@@ -16,11 +16,6 @@ from vit_vs_cnn.statistics.significance import holm
 from vit_vs_cnn.statistics.variance import pool_seed_variance
 
 
-def compared(gap, *, seeds=3, spread=0.002, plan=PLAN):
-    table = {"a": {7: 0.5, 11: 0.6}, "b": {7: 0.5 - gap, 11: 0.6}}
-    return compare_all(measure(seeded(table, seeds=seeds, spread=spread)), plan)
-
-
 def test_two_models_that_learned_nothing_are_not_equivalent():
     results = seeded({"a": {7: 0.95}, "b": {7: 0.95}}, images=10_007, spread=0.0001)
     (equivalent,), (blocked,) = (compare_all(measure(results, chance=chance)) for chance in (0.90, 0.95))
@@ -30,14 +25,15 @@ def test_two_models_that_learned_nothing_are_not_equivalent():
 
 
 def test_every_size_has_a_conclusion_and_the_planned_one_is_the_primary_comparison():
-    first, second = compared(0.2)
+    measured = measure(seeded({"a": {7: 0.5, 11: 0.6}, "b": {7: 0.3, 11: 0.6}}))
+    first, second = compare_all(measured, PLAN)
     assert (first.conclusion, first.leader, first.train_size) == (Conclusion.SIGNIFICANTLY_BETTER, "a", 7)
     assert (second.conclusion, second.train_size) == (Conclusion.NOT_ENOUGH_EVIDENCE, 11)
     assert [one.is_primary for one in (first, second)] == [False, True]
-    assert [one.is_primary for one in compared(0.2, plan=None)] == [False, True]  # the largest size of a single pair
+    assert [one.is_primary for one in compare_all(measured)] == [False, True]  # the largest size of a single pair
 
 
-def test_seed_variance_is_pooled_over_sizes():
+def test_seed_variance_is_pooled_over_sizes_of_a_pair_and_not_over_other_models():
     measured = measure(seeded({"a": {7: 0.5, 11: 0.6}, "b": {7: 0.4, 11: 0.6}}, spread=0.02))
     differences = measured.differences("a", "b", [0, 1, 2])
     for one in compare_all(measured):
@@ -46,9 +42,6 @@ def test_seed_variance_is_pooled_over_sizes():
         scale = np.sqrt(variance.variance / 3)
         assert one.distribution.seed_parts == ((pytest.approx(scale), variance.degrees_of_freedom),)
     assert {one.distribution.seed_parts[0][1] for one in compare_all(measured)} == {4, 2 + 0.15 * 2}
-
-
-def test_seed_variance_of_a_pair_does_not_depend_on_other_models():
     results = seeded({name: {7: 0.5, 11: 0.6} for name in "abcdefgh"}, spread=0.02)
     found = [one for one in compare_all(measure(results)) if one.names == {"a", "b"}]
     alone = compare_all(measure([r for r in results if r.model in "ab"]))

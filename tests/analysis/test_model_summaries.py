@@ -7,19 +7,11 @@ from vit_vs_cnn.analysis.model_summaries import display_name, format_model_name,
 from vit_vs_cnn.console import format_millions
 
 
-@pytest.mark.parametrize(
-    ("model", "name"),
-    [
-        ({"name": "cct_7_3x1"}, "CCT-7/3x1"),
-        ({"name": "vit_nano"}, "ViT nano"),
-        ({"name": "resnet18_w32"}, "ResNet-18 w32"),
-        ({"name": "timm/a_b"}, "timm/a_b"),
-        ({"name": "attention/resnet8"}, "ResNet-8 as attention"),
-        ({"class_path": "mine.Network"}, "Network"),
-    ],
-)
-def test_networks_have_their_common_names(model, name):
-    assert format_model_name(model) == name
+def test_networks_have_their_common_names():
+    names = {"cct_7_3x1": "CCT-7/3x1", "vit_nano": "ViT nano", "resnet18_w32": "ResNet-18 w32", "timm/a_b": "timm/a_b"}
+    names |= {"attention/resnet8": "ResNet-8 as attention"}
+    assert {name: format_model_name({"name": name}) for name in names} == names
+    assert format_model_name({"class_path": "mine.Network"}) == "Network"
 
 
 @pytest.mark.parametrize(
@@ -54,19 +46,10 @@ def test_summary_is_of_the_largest_size_and_compute_is_compared_where_it_is_know
     assert printed == ["0.08M", "12.2M", "1.30G", "-"]
 
 
-@pytest.mark.parametrize(
-    ("key", "name"),
-    [
-        ("vit", "ViT"),
-        ("vit_tuned", "ViT-tuned"),
-        ("resnet_8", "ResNet (8)"),
-        ("cnn_pretrained", "pretrained CNN"),
-        ("vit_finetuned", "fine-tuned ViT"),
-        ("mine", "mine"),
-    ],
-)
-def test_keys_of_models_become_readable_names(key, name):
-    assert display_name(key) == name
+def test_keys_of_models_become_readable_names():
+    names = {"vit": "ViT", "vit_tuned": "ViT-tuned", "resnet_8": "ResNet (8)", "mine": "mine"}
+    names |= {"cnn_pretrained": "pretrained CNN", "vit_finetuned": "fine-tuned ViT"}
+    assert {key: display_name(key) for key in names} == names
 
 
 def test_the_variants_that_runs_chose_are_counted():
