@@ -26,11 +26,6 @@ def synthetic_images(
     return LabelledImages(images, torch.arange(count) % classes, CLASSES[:classes], [f"t/{i}" for i in range(count)])
 
 
-def scaled(images: Tensor) -> Tensor:
-    """Normalized input of the networks in these tests, from images of bytes."""
-    return (images.float() / 255 - 0.4) / 0.3
-
-
 class TinyCnn(nn.Module):
     """Two convolutions, the second one with batch norm, and a head."""
 
@@ -49,7 +44,7 @@ class TinyCnn(nn.Module):
 def entry(
     tmp_path: Path, name: str = "cnn", *, seed: int | None = 0, mean: float = 0.4, std: float = 0.3, **changes
 ) -> ComparisonEntry:
-    """A small network with its log in a folder of the test. By default it normalizes images as ``scaled`` does."""
+    """A small network with its log in a folder of the test."""
     trained = {
         "name": f"{name}-s{seed}",
         "path": Path("nowhere.ckpt"),

@@ -47,8 +47,6 @@ BETTER, NONE = Conclusion.SIGNIFICANTLY_BETTER, Conclusion.NO_CONCLUSION
         ((0, 1, 2), (1, 1), "same", BETTER, "None"),
         ((0, 1), (1, 1), "same", NONE, "2 seeds were run"),
         ((0, 1, 2), (1, 4), "same", NONE, "unequal care (a one trial; b best of 4 trials)"),
-        ((0, 1, 2), (None, None), "same", BETTER, "None"),
-        ((0, 1, 2), (None, 12), "same", NONE, "unequal care (b best of 12 trials; a by hand)"),
         ((0, 1, 2), (1, 1), None, NONE, "seeds or training subsets differ"),
     ],
 )
@@ -66,11 +64,7 @@ def test_a_conclusion_needs_three_paired_seeds_and_equal_trials(seeds, trials, s
 
 
 def test_networks_that_learned_nothing_allow_no_conclusion():
-    tested = [
-        given_answers(_right(1 / 7, 10 * s + n), name, seed=s, subset="same")
-        for n, name in enumerate("ab")
-        for s in range(3)
-    ]
+    tested = [given_answers(_right(1 / 7, 10 * s + n), "ab"[n], seed=s) for n in range(2) for s in range(3)]
     (pair,) = compare_accuracy(tested, CLASSES).pairs
     assert pair.conclusion is NONE
     assert str(pair.caveat) == "neither is clearly better than always predicting the most frequent class"
@@ -78,14 +72,12 @@ def test_networks_that_learned_nothing_allow_no_conclusion():
 
 def test_confusion_and_top5_equal_sklearn():
     one = given_answers(_right(0.6, 3), "a")
-    accuracy = compare_accuracy([one], CLASSES)
-    labels, logits = one.predictions.labels.numpy(), one.predictions.logits.numpy()
-    assert accuracy.confusion["a"] == confusion_matrix(labels, logits.argmax(1), labels=range(7)).tolist()
-    noisy = torch.from_numpy(logits + np.random.default_rng(4).normal(0, 1e-3, logits.shape).astype(np.float32))
-    predictions = Predictions.from_logits(noisy, one.predictions.labels, one.predictions.sample_ids)
-    theirs = top_k_accuracy_score(labels, noisy.numpy(), k=5)
+    labels, logits = one.predictions.labels, one.predictions.logits
+    noisy = logits + 1e-3 * torch.randn(logits.shape, generator=torch.Generator().manual_seed(4))
+    predictions = Predictions.from_logits(noisy, labels, one.predictions.sample_ids)
     found = compare_accuracy([replace(one, predictions=predictions)], CLASSES)
-    assert found.top5["a"].value == pytest.approx(theirs)
+    assert found.confusion["a"] == confusion_matrix(labels, noisy.argmax(1), labels=range(7)).tolist()
+    assert found.top5["a"].value == pytest.approx(top_k_accuracy_score(labels, noisy.numpy(), k=5))
 
 
 def test_classes_are_compared_separately_with_p_values_adjusted_for_all_of_them():
@@ -119,20 +111,16 @@ def _random(count: int = 1005, classes: int = 7, sharp: float = 2.0, seed: int =
     return logits, labels
 
 
-def test_nll_and_brier_equal_sklearn():
-    logits, labels = _random()
+@pytest.mark.parametrize("count", [15 * 67, 30])
+def test_nll_and_brier_equal_sklearn_and_ece_equals_netcal_with_bins_of_equal_mass(count):
+    logits, labels = _random(count)
     ours = calibration_scores(logits, labels)
     probabilities = logits.softmax(1).numpy()
     assert ours.nll == pytest.approx(log_loss(labels, probabilities, labels=range(7)), abs=1e-6)
     brier = brier_score_loss(labels, probabilities, labels=range(7), scale_by_half=False)
     assert ours.brier == pytest.approx(brier, abs=1e-6)
-
-
-@pytest.mark.parametrize("count", [15 * 67, 30])
-def test_reported_ece_equals_netcal_with_bins_of_equal_mass(count):
-    logits, labels = _random(count)
-    theirs = ECE(bins=15, equal_intervals=False).measure(logits.softmax(1).numpy(), labels.numpy())
-    assert calibration_scores(logits, labels).ece == pytest.approx(float(theirs), abs=1e-6)
+    theirs = ECE(bins=15, equal_intervals=False).measure(probabilities, labels.numpy())
+    assert ours.ece == pytest.approx(float(theirs), abs=1e-6)
 
 
 def test_temperature_equals_scipys_minimizer_and_is_finite_if_all_images_are_right_or_wrong():

@@ -15,12 +15,7 @@ from vit_vs_cnn.comparison import cost
 from vit_vs_cnn.comparison.accuracy import ExperimentComparisons
 from vit_vs_cnn.comparison.compare import Part, compare_entries
 from vit_vs_cnn.comparison.cost import measure_cost, peak_bytes, time_in_turns
-from vit_vs_cnn.comparison.differences import (
-    differing_settings,
-    list_differences,
-    repeated_evaluations,
-    unfair_differences,
-)
+from vit_vs_cnn.comparison.differences import differing_settings, list_differences, unfair_differences
 from vit_vs_cnn.comparison.entries import predict_once
 from vit_vs_cnn.experiments.analysis_plan import AnalysisPlan
 from vit_vs_cnn.statistics.mean_distribution import SeedScores
@@ -44,9 +39,7 @@ def test_a_network_whose_validation_images_were_used_can_be_tested(tmp_path):
     one = entry(tmp_path)
     assert one.trained.calibration.temperature is None  # a cached property, which vars() of a network contains
     assert predict_once(one).name == one.name
-    comparison, _ = compare_entries([one], [Part.CALIBRATION])
-    assert comparison.calibration is not None
-    ((scores,),) = comparison.calibration.values()  # none with a temperature
+    ((scores,),) = compare_entries([one], [Part.CALIBRATION])[0].calibration.values()  # none with a temperature
     assert scores.temperature is None
 
 
@@ -116,11 +109,9 @@ def test_unfair_differences_are_warned_of(tmp_path, changes, message):
     assert message in "; ".join(unfair_differences(entries))
 
 
-def test_unequal_trials_and_repeated_evaluations_are_warned_of(tmp_path):
+def test_unequal_trials_are_warned_of(tmp_path):
     entries = [entry(tmp_path, "a"), entry(tmp_path, "b", result=make_result(trials=7), subset="other")]
     assert "unequal care (a one trial; b best of 7 trials), so the models" in "; ".join(unfair_differences(entries))
-    (repeated,) = repeated_evaluations({"a-s0": 1, "b-s0": 3})
-    assert repeated.endswith("included: b-s0 3 times")
 
 
 def test_every_round_runs_each_network_once_in_rotating_order():

@@ -95,22 +95,12 @@ def test_images_of_two_channels_are_changed_as_two_grey_images(name, image_files
     assert torch.equal(corrupt(channels, name, 3), torch.cat(expected, dim=1))
 
 
-def test_corruption_leaves_the_global_random_state(image_files):
-    before = torch.get_rng_state()
-    corrupt(image_files[:2], "gaussian_noise", 1)
-    assert torch.equal(torch.get_rng_state(), before)
-
-
-def test_fog_is_light_grey_to_white():
-    foggy = corrupt(torch.zeros(3, 3, 32, 32, dtype=torch.uint8), "fog", 5).float() / 255 / 0.62
-    assert foggy.amin((1, 2, 3)).tolist() == pytest.approx([0.6] * 3, abs=0.01)
-    assert foggy.amax((1, 2, 3)).tolist() == pytest.approx([1.0] * 3, abs=0.01)
-
-
 @pytest.mark.parametrize("name", CORRUPTIONS)
-def test_corruption_of_an_image_does_not_depend_on_later_images(name):
+def test_corruption_of_an_image_does_not_depend_on_later_images_or_change_the_global_random_state(name):
     images = render_objects(CHUNK + 3, seed=4, image_size=16).images.images
+    before = torch.get_rng_state()
     whole = corrupt(images, name, 3, seed=5)
+    assert torch.equal(torch.get_rng_state(), before)
     assert torch.equal(whole, corrupt(images, name, 3, seed=5))
     assert torch.equal(whole[:7], corrupt(images[:7], name, 3, seed=5))
     assert torch.equal(whole[: CHUNK + 1], corrupt(images[: CHUNK + 1], name, 3, seed=5))
@@ -128,11 +118,13 @@ def test_random_corruptions_differ_between_equal_images(name, image_files):
 def test_corruptions_keep_the_shape_and_type_of_images(name, shape):
     images = torch.randint(0, 256, (2, *shape), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     spoiled = corrupt(images, name, 5)
-    assert spoiled.shape == images.shape
-    assert spoiled.dtype == torch.uint8
+    assert (spoiled.shape, spoiled.dtype) == (images.shape, torch.uint8)
 
 
-def test_noise_has_its_nominal_strength():
+def test_noise_has_its_nominal_strength_and_fog_is_light_grey_to_white():
+    foggy = corrupt(torch.zeros(3, 3, 32, 32, dtype=torch.uint8), "fog", 5).float() / 255 / 0.62
+    assert foggy.amin((1, 2, 3)).tolist() == pytest.approx([0.6] * 3, abs=0.01)
+    assert foggy.amax((1, 2, 3)).tolist() == pytest.approx([1.0] * 3, abs=0.01)
     images = torch.full((40, 3, 32, 32), 128, dtype=torch.uint8)
     noise = corrupt(images, "gaussian_noise", 3).double() / 255 - 128 / 255
     assert float(noise.std()) == pytest.approx(0.08, rel=0.01)
@@ -153,15 +145,10 @@ class FromCorner(nn.Module):
         return -self.scale * (level - torch.arange(7)).square()
 
 
-def _corner_images(count: int) -> LabelledImages:
-    images = torch.full((count, 3, 16, 16), 250, dtype=torch.uint8)
-    labels = torch.arange(count) % 7
-    images[:, :, 0, 0] = (36 * labels).byte()[:, None]
-    return LabelledImages(images, labels, CLASSES, [str(i) for i in range(count)])
-
-
 def test_accuracy_on_corrupted_images_is_a_mean_over_corruptions_and_levels(tmp_path):
-    images = _corner_images(70)
+    pixels, labels = torch.full((70, 3, 16, 16), 250, dtype=torch.uint8), torch.arange(70) % 7
+    pixels[:, :, 0, 0] = (36 * labels).byte()[:, None]
+    images = LabelledImages(pixels, labels, CLASSES, [str(number) for number in range(70)])
     corner = entry(tmp_path, "corner", network=FromCorner(), mean=0.0, std=1.0, test=images)
     found = compare_corruptions({"corner": [corner], "cnn": [entry(tmp_path, test=images)]}, len(images))
     assert found.clean["corner"] == 1.0

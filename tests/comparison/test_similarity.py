@@ -91,7 +91,7 @@ def test_features_are_outputs_of_the_layers_and_hooks_are_removed():
 
 
 def test_a_network_is_more_like_itself_than_like_another(tmp_path):
-    networks = {name: entry(tmp_path, name, seed=seed) for seed, name in enumerate(("a", "b"))}
+    networks = {name: entry(tmp_path, name, seed=seed) for seed, name in enumerate("ab")}
     similarity, _ = compare_similarity(networks, dict.fromkeys(networks, synthetic_images(40)))
     assert set(similarity) == {("a", "a"), ("a", "b"), ("b", "b")}
     assert similarity["a", "a"].to_numpy().diagonal() == pytest.approx(1)
