@@ -7,7 +7,10 @@ from rich.console import Console
 
 from vit_vs_cnn.config.experiment import Experiment, experiment_from_dict
 from vit_vs_cnn.experiments.runner import run_experiment
+from vit_vs_cnn.images.experiment_data import ExperimentData
+from vit_vs_cnn.networks.preparation import grid
 from vit_vs_cnn.runs.result import RunResult
+from vit_vs_cnn.runs.run import Run
 
 
 def tiny_config(output: Path, **changes: Any) -> dict[str, Any]:
@@ -41,6 +44,11 @@ def tiny_experiment(output: Path, **changes: Any) -> Experiment:
 def run_quietly(experiment: Experiment, *, force: bool = False) -> list[RunResult]:
     """Execute all runs and print nothing."""
     return run_experiment(experiment, console=Console(quiet=True), force=force)
+
+
+def plan_runs(experiment: Experiment) -> list[Run]:
+    """The runs of an experiment, in order."""
+    return grid(experiment, ExperimentData.from_experiment(experiment), world_size=1)
 
 
 def find_run(experiment: Path, name: str) -> Path:

@@ -7,28 +7,31 @@ import pytest
 import yaml
 from rich.console import Console
 
-from tests.experiments.tiny import run_quietly, tiny_config
+from tests.experiments.tiny import plan_runs, run_quietly, tiny_config
 from vit_vs_cnn.cli import describe_error, main
 from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.errors import RunsFailed
 from vit_vs_cnn.images.experiment_data import ExperimentData
-from vit_vs_cnn.networks.preparation import grid
 from vit_vs_cnn.runs.experiment_folder import FailureKind, has_failed_since, is_locked, raise_failures, write_failure
 from vit_vs_cnn.runs.result import RunState
 from vit_vs_cnn.runs.status import read_status
 from vit_vs_cnn.workers import run
 from vit_vs_cnn.workers.run import WorkRequest, run_one
 
-FRAGILE = "tests.workers.killer.Fragile"
-
 
 def _values(output, fixed, **models):
     values = tiny_config(output)
     values["protocol"] |= {"budget": {"steps": 3}}
     values["data"]["augmentation"] = {}
-    own = {"class_path": FRAGILE, "init_args": {"fixed": str(fixed)}}
+    own = {"class_path": "tests.workers.killer.Fragile", "init_args": {"fixed": str(fixed)}}
     values["models"] = {"own": own, "resnet": values["models"]["resnet"], **models}
     return values
+
+
+def _own_run(folder):
+    """The run of the model that fails until the file "fixed" exists."""
+    runs = plan_runs(experiment_from_dict(_values(folder, folder / "fixed")))
+    return next(one for one in runs if one.model == "own")
 
 
 def test_a_failed_run_is_reported_with_its_reason_and_retried(tmp_path, capsys):
@@ -49,14 +52,15 @@ def test_a_failed_run_is_reported_with_its_reason_and_retried(tmp_path, capsys):
 
 def test_a_worker_does_not_repeat_a_run_that_has_just_failed_or_is_finished(tmp_path, monkeypatch):
     """The list of remaining runs is older than the failure, and the run is locked until the failure is written."""
-    experiment = experiment_from_dict(_values(tmp_path, tmp_path / "fixed"))
-    pool, began = ExperimentData(experiment.data), datetime.now(UTC)
-    (planned_run,) = [one for one in grid(experiment, pool, world_size=1) if one.model == "own"]
-    locked, write = [], write_failure
-    monkeypatch.setattr(
-        run, "write_failure", lambda *arguments: (locked.append(is_locked(planned_run.folder)), write(*arguments))
-    )
-    console, request = Console(quiet=True), WorkRequest([planned_run], 0, began)
+    planned_run = _own_run(tmp_path)
+    pool, console, locked = ExperimentData(planned_run.experiment.data), Console(quiet=True), []
+
+    def write_failure_and_note_lock(*arguments):
+        locked.append(is_locked(planned_run.folder))
+        write_failure(*arguments)
+
+    monkeypatch.setattr(run, "write_failure", write_failure_and_note_lock)
+    request = WorkRequest([planned_run], 0, datetime.now(UTC))
     assert run_one(planned_run, pool, console=console, request=request) is RunState.FAILED
     assert locked == [True]
     failed = planned_run.failure.read_text()
@@ -73,9 +77,9 @@ def test_a_worker_does_not_repeat_a_run_that_has_just_failed_or_is_finished(tmp_
 def test_a_diverged_run_does_not_stop_the_others(tmp_path):
     values = _values(tmp_path, tmp_path)
     values["protocol"] |= {"seeds": [3, 4]}
-    values["models"].pop("own")
-    wild = values["models"]["resnet"] | {"optimizer": {"name": "sgd", "lr": 1e30}, "schedule": {"warmup": 0}}
-    values["models"] = {"wild": wild, **values["models"]}
+    resnet = values["models"]["resnet"]
+    wild = {"optimizer": {"name": "sgd", "lr": 1e30}, "schedule": {"warmup": 0}}
+    values["models"] = {"wild": resnet | wild, "resnet": resnet}
     values["trainer"].pop("gradient_clip_val")
     with pytest.raises(RunsFailed) as caught:
         run_quietly(experiment_from_dict(values))
@@ -89,8 +93,7 @@ def test_a_diverged_run_does_not_stop_the_others(tmp_path):
 
 @pytest.mark.parametrize("kind", FailureKind)
 def test_a_retry_is_advised_only_for_failures_that_may_not_occur_again(tmp_path, kind):
-    experiment = experiment_from_dict(_values(tmp_path, tmp_path / "fixed"))
-    planned_run = grid(experiment, ExperimentData(experiment.data), world_size=1)[0]
+    planned_run = _own_run(tmp_path)
     planned_run.folder.mkdir(parents=True)
     write_failure(planned_run, kind, "lost")
     with pytest.raises(RunsFailed) as caught:
@@ -111,8 +114,7 @@ def test_a_run_that_starts_from_a_failed_one_is_not_executed(tmp_path):
 
 
 def test_failures_are_attributed_to_their_command_if_the_clock_is_set_back(tmp_path):
-    experiment = experiment_from_dict(_values(tmp_path, tmp_path / "fixed"))
-    planned_run = grid(experiment, ExperimentData(experiment.data), world_size=1)[0]
+    planned_run = _own_run(tmp_path)
     began = datetime.now(UTC) + timedelta(hours=1)
     planned_run.folder.mkdir(parents=True)
     write_failure(planned_run, FailureKind.DIVERGED, "no", began)

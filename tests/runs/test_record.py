@@ -28,8 +28,8 @@ def recorded(trained_once, tmp_path) -> Path:
 def test_a_record_gives_the_same_analysis_as_the_experiment(trained_once, recorded):
     original, copied = read_findings(trained_once), read_findings(recorded)
     assert copied.analysis == original.analysis
-    first, second = ({name: row.tolist() for name, row in one.answers.correct.items()} for one in (copied, original))
-    assert first == second
+    correct = [{name: row.tolist() for name, row in one.answers.correct.items()} for one in (copied, original)]
+    assert correct[0] == correct[1]
     results, recorded_results = (
         [changed(result, log_entry=None, data_details=None) for result in read_finished_results(folder).values()]
         for folder in (trained_once, recorded)
@@ -119,7 +119,7 @@ def test_a_record_leaves_out_the_folder_of_the_images(trained_once, tmp_path):
     assert {result.data.data_details["root"] for result in copied} == {"data"}
 
 
-def test_an_unpacked_record_is_continued_without_repeating_finished_runs(recorded, tmp_path):
+def test_an_unpacked_record_is_continued_without_repeating_runs_and_not_unpacked_again(recorded, tmp_path, capsys):
     assert main([str(recorded), str(tmp_path / "runs" / "tiny"), "--unpack"]) == 0
     assert read_findings(tmp_path / "runs" / "tiny").analysis == read_findings(recorded).analysis
     values = read_config(tmp_path / "runs" / "tiny" / "experiment.yaml")
@@ -128,12 +128,9 @@ def test_an_unpacked_record_is_continued_without_repeating_finished_runs(recorde
     assert len(stamps) == 4
     assert len(run_quietly(experiment_from_dict(values))) == 6
     assert {path: path.stat().st_mtime_ns for path in stamps} == stamps
-
-
-def test_a_record_is_not_unpacked_over_an_experiment(trained_once, recorded, capsys):
     for words, message in (
-        ([recorded, trained_once], "an experiment is there already"),
-        ([trained_once, recorded], "is not a record"),
+        ([recorded, tmp_path / "runs" / "tiny"], "an experiment is there already"),
+        ([tmp_path / "runs" / "tiny", recorded], "is not a record"),
     ):
         assert main([*map(str, words), "--unpack"]) == 2
         assert message in capsys.readouterr().err

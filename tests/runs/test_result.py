@@ -20,14 +20,8 @@ OPTIONAL = {
     **{"finetune": "last 2", "architecture_hash": "1e5", "start_name": "12", "start_source": "a, b"},
     **{"start_hash": "true", "start_history_known": False, "scored_images_in_start": 3, "source": "cifar10"},
     **{"fingerprint": "f00-ba4", "fold": 2, "data_details": {"root": "data", "counts": {"train": 5}}},
-    **{
-        "planned_steps": 401,
-        "image_seconds": 0.013,
-        "loss": 1.7,
-        "calibration_error": 0.01,
-        "test_evaluations": 2,
-        "log_entry": "0" * 64,
-    },
+    **{"planned_steps": 401, "image_seconds": 0.013, "loss": 1.7, "calibration_error": 0.01},
+    **{"test_evaluations": 2, "log_entry": "0" * 64},
     **{"validation_accuracy": 0.25, "validation_curve": [[40, 0.125], [80, 0.25]], "temperature": 1.3},
     **{"penalty": 1e-3, "variant": 2, "metrics": {"f1": None}, "commit": "abc+", "versions": {"python": "3.11"}},
     **{"hardware": {"gpus": []}, "budget": "2.5 epochs", "batch_size": 14, "recipe_source": "searched", "trials": 12},
@@ -43,7 +37,6 @@ RESULTS = [make_result(), make_result(**OPTIONAL)]
     ("values", "message"),
     [
         ({"hardware": {"gpus": 3}}, "hardware.gpus: expected a list"),
-        ({"hardware": {"gpus": [None]}}, "hardware.gpus: expected a text"),
         ({"hardware": {"cpu": ["x"]}}, "hardware.cpu: expected a text"),
         ({"hardware": {"threads": "two"}}, "hardware.threads: expected a whole number"),
         ({"data_details": {"skipped": "counts"}}, "data_details.skipped: expected"),
@@ -73,9 +66,8 @@ def test_the_factory_sets_every_field_and_no_two_fields_share_a_name():
 
 
 def test_epochs_flops_and_the_accuracy_interval_follow_from_the_result():
-    result = make_result(
-        accuracy=0.5, scored_images=100, steps=3, planned_steps=4, images_processed=178, further_flops=5
-    )
+    scored = {"accuracy": 0.5, "scored_images": 100}
+    result = make_result(**scored, steps=3, planned_steps=4, images_processed=178, further_flops=5)
     assert result.epochs == 2
     assert result.cost.flops == 3 * 2 * 100_003 * 178 + 5
     assert result.cost.ended_early and make_result().cost.ended_early is None
@@ -103,16 +95,13 @@ def test_a_number_below_its_minimum_is_refused(fields, minimum):
 @pytest.mark.parametrize(
     ("part", "field", "value", "expected_message"),
     [
-        ("scores", "accuracy", None, "scores.accuracy: expected a number, got null"),
         ("scores", "accuracy", 50.0, "scores: accuracy 50.0 must be from 0 to 1"),
         ("scores", "accuracy", float("nan"), "scores.accuracy: expected a number, got NaN"),
         ("scores", "scored_on", "train", "scored_on: expected one of test, validation, got train"),
         ("scores", "validation_curve", [[1, 0.5], [2]], "validation_curve: expected 2 values"),
         ("cost", "train_seconds", 10**400, "cost.train_seconds: expected a number, got 1000"),
-        ("data", "training_images", 0, "data: training_images 0 must be at least 1"),
         ("scores", "", 1, "scores.: there is no such setting"),
         ("cost", "steps", True, "cost.steps: expected a whole number, got true"),
-        ("scores", "validation_curve", "head", "scores.validation_curve: expected a list"),
         ("start", "finetuned", 1, "start.finetuned: there is no such setting; did you mean finetune?"),
         (None, "budget", "3 apples", "'3 apples' is no budget; expected one such as 400 steps"),
         (None, "data", None, "data: expected a mapping, got null"),

@@ -55,31 +55,23 @@ def test_an_intact_log_allows_conclusions_and_counts_evaluations_only(experiment
     assert [entry.values["kind"] for entry in log.read()] == [*["evaluation"] * 3, "analysis", "evaluation"]
 
 
-def _lines(path: Path) -> list[str]:
-    return path.read_text().splitlines(keepends=True)
-
-
-def _without(path: Path, gone: int) -> None:
-    path.write_text("".join(line for place, line in enumerate(_lines(path)) if place != gone))
-
-
 @pytest.mark.parametrize(
     "change",
     [
-        Path.unlink,
-        lambda path: path.write_text(""),
-        lambda path: _without(path, 2),
-        lambda path: path.write_text(path.read_text()[:-5]),
-        lambda path: _without(path, 1),
-        lambda path: _without(path, 0),
-        lambda path: path.write_text(path.read_text().replace('"what": "a"', '"what": "x"')),
-        lambda path: path.write_text(path.read_text().replace('"what": "c"', '"what": "x"')),
-        lambda path: path.write_text("nonsense\n" + path.read_text()),
-        lambda path: path.write_text("".join(_lines(path)[:1]) + "[]\n" + "".join(_lines(path)[1:])),
+        lambda lines: [],
+        lambda lines: lines[:2],
+        lambda lines: [*lines[:2], lines[2][:-5]],
+        lambda lines: [lines[0], lines[2]],
+        lambda lines: lines[1:],
+        lambda lines: [lines[0].replace('"what": "a"', '"what": "x"'), *lines[1:]],
+        lambda lines: [*lines[:2], lines[2].replace('"what": "c"', '"what": "x"')],
+        lambda lines: ["nonsense\n", *lines],
+        lambda lines: [lines[0], "[]\n", *lines[1:]],
     ],
 )
 def test_a_changed_log_is_reported_and_allows_no_conclusion(experiment, change):
-    change(_log(experiment.parent).path)
+    path = _log(experiment.parent).path
+    path.write_text("".join(change(path.read_text().splitlines(keepends=True))))
     summary = summarize_log(experiment, "ba4")
     assert summary.text == f"T{PROBLEM[1:]}."
     assert str(summary.find_caveat("vit")) == PROBLEM
