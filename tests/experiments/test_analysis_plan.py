@@ -52,15 +52,12 @@ def _with_seeds(plan, count):
     return _with_changes(plan, dataclasses.replace(PLAN, seeds=tuple(range(count))))
 
 
-def test_added_seeds_make_a_second_analysis_at_1_percent_once_all_are_finished():
+def test_added_seeds_make_a_second_analysis_at_1_percent_once_all_are_finished_and_later_ones_none():
     plan = _with_seeds(PLAN, 5)
     assert plan.seeds == (0, 1, 2) and plan.added_seeds == ((3, 4),) and not plan.deviations
     assert _rules(plan, 0, 1, 2, 3) == ((0, 1, 2), 0.05, None)
     assert _rules(plan, 0, 1, 2, 3, 4) == ((0, 1, 2, 3, 4), 0.01, None)
     assert "2 seeds were added after the first analysis" in plan.deviation_texts[0]
-
-
-def test_seeds_added_a_second_time_are_not_analyzed():
     once = _with_seeds(PLAN, 4)
     assert _with_seeds(once, 4) == once  # nothing was added
     plan = _with_seeds(once, 5)

@@ -12,7 +12,7 @@ from filelock import FileLock
 from rich.console import Console
 
 import vit_vs_cnn as vc
-from tests.experiments.tiny import run_quietly, tiny_config, tiny_experiment
+from tests.experiments.tiny import plan_runs, run_quietly, tiny_config, tiny_experiment
 from tests.refused import refused
 from tests.results import make_result
 from vit_vs_cnn.config.experiment import experiment_from_dict
@@ -22,7 +22,6 @@ from vit_vs_cnn.experiments import runner, timing
 from vit_vs_cnn.experiments.timing import choose_precision
 from vit_vs_cnn.files import write_text
 from vit_vs_cnn.images.experiment_data import ExperimentData
-from vit_vs_cnn.networks.preparation import grid
 from vit_vs_cnn.workers import supervisor
 from vit_vs_cnn.workers.run import WorkRequest
 
@@ -79,10 +78,9 @@ def test_more_seeds_sizes_models_or_another_budget_continue_an_experiment(values
 def test_the_primary_comparison_runs_first(values):
     values["protocol"] |= {"train_sizes": [40, 60, 120], "seeds": [3, 4], "budget": {"steps": [2, 4]}}
     experiment = experiment_from_dict(values)
-    pool = ExperimentData.from_experiment(experiment)
     plan = runner.make_analysis_plan(experiment, {size: size for size in (40, 60, 120)})
     later = replace(experiment, protocol=replace(experiment.protocol, seeds=[3, 4, 5]))
-    runs = runner._primary_first(grid(later, pool, world_size=1), plan)
+    runs = runner._primary_first(plan_runs(later), plan)
     first = [(run.model, run.train_size, run.budget.short, run.seed) for run in runs[:4]]
     assert first == [(name, 120, "4 steps", seed) for seed in (3, 4) for name in ("vit", "resnet")]
     assert [run.train_size for run in runs[4:]] == sorted(run.train_size for run in runs[4:])
@@ -92,7 +90,7 @@ def test_a_second_command_in_a_folder_reports_the_first(values, monkeypatch):
     values["protocol"] |= {"seeds": [5]}
     experiment = experiment_from_dict(values)
     pool, output = ExperimentData.from_experiment(experiment), io.StringIO()
-    runs = grid(experiment, pool, world_size=1)
+    runs = plan_runs(experiment)
     monkeypatch.setattr(supervisor, "take_runs", lambda *_, **__: None)
     supervisor.execute(runs, pool, console=Console(file=output, width=500))
     assert "Another command" not in output.getvalue()

@@ -8,7 +8,7 @@ import torch
 from rich.console import Console
 from torch import nn
 
-from tests.experiments.tiny import tiny_experiment
+from tests.experiments.tiny import plan_runs, tiny_experiment
 from tests.refused import refused
 from vit_vs_cnn import devices
 from vit_vs_cnn.errors import RunsFailed
@@ -17,7 +17,6 @@ from vit_vs_cnn.experiments.runner import run_experiment
 from vit_vs_cnn.experiments.timing import choose_micro_batches
 from vit_vs_cnn.images.experiment_data import ExperimentData
 from vit_vs_cnn.models.cost import activation_bytes
-from vit_vs_cnn.networks.preparation import grid
 from vit_vs_cnn.runs.experiment_folder import write_config
 from vit_vs_cnn.workers import run
 
@@ -51,11 +50,11 @@ def test_parts_of_a_batch_divide_it_and_fit_into_the_free_memory(experiment, mon
     sizes = []
     for free in (1e7, 5e6, 3e6, 1e3):
         _, chosen, text = _choose(experiment, monkeypatch, free=free)
-        sizes.append(chosen["resnet"] or 12)
-        assert 12 % sizes[-1] == 0
-        assert (f"resnet: batches of 12 images are split into parts of {sizes[-1]} images, as " in text) == (
-            sizes[-1] < 12
-        )
+        size = chosen["resnet"] or 12
+        sizes.append(size)
+        assert 12 % size == 0
+        message = f"resnet: batches of 12 images are split into parts of {size} images, as "
+        assert (message in text) == (size < 12)
     assert sizes == sorted(sizes, reverse=True) and sizes[-1] == 1 and len({*sizes}) > 1
     many = replace(experiment, executor=replace(experiment.executor, name="processes", workers=8))
     alone, shared = (_choose(one, monkeypatch, free=4e6)[1]["vit"] or 12 for one in (experiment, many))
@@ -69,10 +68,9 @@ def test_the_choice_is_part_of_the_identity_and_stays_with_the_experiment(experi
     assert _choose(experiment, monkeypatch, free=1e12)[1] == sizes
     given = replace(experiment, models={n: replace(m, micro_batch=6) for n, m in experiment.models.items()})
     assert _choose(given, monkeypatch, free=1e3)[0] == given
-    pool = ExperimentData.from_experiment(experiment)
-    folders = {run.folder for one in (experiment, chosen, given) for run in grid(one, pool, world_size=1)}
+    folders = {run.folder for one in (experiment, chosen, given) for run in plan_runs(one)}
     assert len(folders) == 3 * len(experiment.models)
-    assert {run.grad_accum_steps for run in grid(given, pool, world_size=1)} == {2}
+    assert {run.grad_accum_steps for run in plan_runs(given)} == {2}
 
 
 def test_a_run_in_parts_makes_as_many_steps_with_as_many_images(experiment):

@@ -6,12 +6,10 @@ import time
 import pytest
 from rich.console import Console
 
-from tests.experiments.tiny import run_quietly, tiny_config
+from tests.experiments.tiny import plan_runs, run_quietly, tiny_config
 from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.experiments.analysis_plan import make_analysis_plan
 from vit_vs_cnn.experiments.runner import _stages, run_experiment
-from vit_vs_cnn.images.experiment_data import ExperimentData
-from vit_vs_cnn.networks.preparation import grid
 from vit_vs_cnn.runs.experiment_folder import read_finished_results
 
 pytestmark = pytest.mark.slow
@@ -54,9 +52,8 @@ def test_probes_come_before_fine_tuned_networks_and_those_before_networks_from_s
     values["models"]["longer"] = {**values["models"]["resnet"], "starts_from": "resnet"}
     values["protocol"]["pairs"] = [["probe", "resnet"]]
     experiment = experiment_from_dict(values)
-    runs = grid(experiment, ExperimentData.from_experiment(experiment), world_size=1)
     plan = make_analysis_plan(experiment, {40: 40, 60: 60})
-    stages = [[(run.model, run.train_size) for run in stage] for stage in _stages(runs, plan)]
+    stages = [[(run.model, run.train_size) for run in stage] for stage in _stages(plan_runs(experiment), plan)]
     models = [{model for model, _ in stage} for stage in stages]
     assert models == [{"probe"}, {"tuned"}, {"vit", "resnet", "longer"}]
     assert all(stage == sorted(stage, key=lambda place: -place[1]) for stage in stages)

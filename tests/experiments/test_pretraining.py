@@ -2,16 +2,15 @@
 
 import json
 
-import numpy as np
 import pytest
 from PIL import Image
 
-from tests.experiments.tiny import run_quietly, tiny_config
+from tests.experiments.tiny import plan_runs, run_quietly, tiny_config
+from tests.pictures import write_images
 from tests.refused import refused
 from vit_vs_cnn.analysis.model_summaries import summarize_models
 from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.images.experiment_data import ExperimentData
-from vit_vs_cnn.networks.preparation import grid
 from vit_vs_cnn.networks.trained_network import TrainedNetwork
 from vit_vs_cnn.runs.result import PRETRAINING_FILE, PretrainingResult, StartKind, read_result
 from vit_vs_cnn.runs.status import read_status
@@ -32,8 +31,7 @@ def _values(output, *, data=None, budget=None, **models):
 
 
 def _runs(values):
-    experiment = experiment_from_dict(values)
-    return grid(experiment, ExperimentData(experiment.data), world_size=1)
+    return plan_runs(experiment_from_dict(values))
 
 
 def _result(run):
@@ -124,11 +122,8 @@ def test_a_teacher_by_path_teaches_like_the_model(finished, tmp_path):
 
 
 def test_copies_of_test_images_in_a_folder_without_labels_are_left_out(tmp_path):
-    pixels = np.random.default_rng(0).integers(0, 255, (45, 8, 8, 3), dtype=np.uint8)
-    for number, image in enumerate(pixels):
-        folder = tmp_path / ("more/deep" if number >= 40 else f"images/{'ab'[number % 2]}")
-        folder.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(image).save(folder / f"{number}.png")
+    labelled = [f"images/{name}/{number}.png" for name in "ab" for number in range(20)]
+    write_images(tmp_path, labelled + [f"more/deep/{number}.png" for number in range(5)], size=(8, 8))
     data = {"source": "folder", "root": str(tmp_path / "images"), "unlabelled": str(tmp_path / "more")}
     data |= {"folder": {"image_size": 8, "cache": str(tmp_path / "cache")}}
     values = _values(tmp_path, data=data, own={"pretrain": PRETRAIN | {"patch": 4}})

@@ -3,11 +3,9 @@
 import pytest
 import torch
 
-from tests.experiments.tiny import run_quietly, tiny_config
+from tests.experiments.tiny import plan_runs, run_quietly, tiny_config
 from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.images.experiment_data import ExperimentData
-from vit_vs_cnn.networks.preparation import grid
 from vit_vs_cnn.networks.trained_network import TrainedNetwork
 from vit_vs_cnn.runs.result import StartKind, read_result
 
@@ -28,20 +26,15 @@ def finished(tmp_path_factory):
 
 
 def _run_folders(experiment):
-    runs = grid(experiment, ExperimentData(experiment.data), world_size=1)
-    return {run.model: run for run in runs}
-
-
-def _start(run):
-    start = read_result(run.folder / "result.json").start
-    return start.start_kind, start.start_name
+    return {run.model: run for run in plan_runs(experiment)}
 
 
 def test_a_start_runs_before_the_one_that_starts_from_it_which_records_it(finished):
-    assert list(_run_folders(finished)) == ["resnet", "longer"]
     runs = _run_folders(finished)
-    assert _start(runs["longer"]) == (StartKind.CONTINUED, "resnet-n120-s3")
-    assert _start(runs["resnet"]) == (StartKind.SCRATCH, None)
+    assert list(runs) == ["resnet", "longer"]
+    starts = [read_result(run.folder / "result.json").start for run in runs.values()]
+    expected = [(StartKind.SCRATCH, None), (StartKind.CONTINUED, "resnet-n120-s3")]
+    assert [(start.start_kind, start.start_name) for start in starts] == expected
 
 
 def test_with_a_learning_rate_of_zero_the_weights_are_those_of_the_start(tmp_path):

@@ -2,12 +2,10 @@ import io
 import itertools
 import math
 import re
-from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import yaml
 from lightning.fabric import Fabric
 from rich.console import Console
 
@@ -29,10 +27,7 @@ from vit_vs_cnn.experiments.time_plan import (
 )
 from vit_vs_cnn.images.experiment_data import ExperimentData
 from vit_vs_cnn.networks.preparation import grid
-from vit_vs_cnn.runs.experiment_folder import write_experiment
-from vit_vs_cnn.runs.run import Run
-
-CONFIGS = Path(__file__).parents[2] / "configs"
+from vit_vs_cnn.runs.experiment_folder import write_config, write_experiment
 
 
 @pytest.fixture(scope="module")
@@ -55,10 +50,8 @@ def _experiment(output: Path, **changes) -> Experiment:
 @pytest.mark.parametrize(("count", "smallest"), [(1, 1300), (2, 280), (3, 100), (5, 100)])
 def test_sizes_are_evenly_spread_and_end_with_all_images(pool, count, smallest):
     sizes = spread_sizes(pool, count)
-    assert len(sizes) == count
-    assert sizes == sorted(set(sizes))
-    assert sizes[-1] == 1300
-    assert sizes[0] == smallest
+    assert len(sizes) == count and sizes == sorted(set(sizes))
+    assert (sizes[0], sizes[-1]) == (smallest, 1300)
     ratios = [b / a for a, b in itertools.pairwise(sizes)]
     assert max(ratios, default=1.0) < 1.1 * min(ratios, default=1.0)
     assert max(ratios, default=1.0) < 1.02 * 100 ** (1 / 3)  # four sizes in two decades
@@ -190,36 +183,26 @@ def test_recipes_by_size_or_budget_are_refused_if_minutes_choose_these(tmp_path,
         plan_for_time(experiment_from_dict(values), fixed=[fixed], console=Console(quiet=True))
 
 
-def _write(started: Experiment) -> None:
-    started.folder.mkdir(exist_ok=True)
-    (started.folder / "experiment.yaml").write_text(yaml.safe_dump(started.to_dict()))
-
-
 @pytest.mark.parametrize("minutes", [3.0, 1.0])
 def test_the_same_or_fewer_minutes_keep_the_grid_of_the_folder(tmp_path, minutes):
     started = _experiment(tmp_path)
-    _write(started)
+    write_config(started)
     text = io.StringIO()
     again = plan_for_time(_experiment(tmp_path, minutes=minutes), console=Console(file=text, width=200))
     assert again == started
     assert "Continuing with the earlier plan: 120 images, 1 seed, 100 steps each" in text.getvalue()
 
 
-def _finish(runs: Iterable[Run]) -> None:
+def _started(tmp_path: Path, pool: ExperimentData, *, sizes: list, seeds: list[int]) -> Experiment:
+    """An experiment whose runs are finished."""
+    experiment = _experiment(tmp_path)
+    experiment = replace(experiment, protocol=replace(experiment.protocol, train_sizes=sizes, seeds=seeds))
+    runs = grid(experiment, pool, world_size=1)
+    register_plan(make_analysis_plan(experiment, {size: pool.resolve(size) for size in sizes}), experiment.folder)
+    write_experiment(experiment, runs)
     for run in runs:
         run.folder.mkdir(parents=True, exist_ok=True)
         run.write_result(make_result())
-
-
-def _started(tmp_path: Path, pool: ExperimentData, *, sizes: list, seeds: list[int], finished: bool = True, **protocol):
-    experiment = _experiment(tmp_path)
-    experiment = replace(experiment, protocol=replace(experiment.protocol, train_sizes=sizes, seeds=seeds, **protocol))
-    _write(experiment)
-    runs = grid(experiment, pool, world_size=1)
-    if finished:
-        register_plan(make_analysis_plan(experiment, {size: pool.resolve(size) for size in sizes}), experiment.folder)
-        write_experiment(experiment, runs)
-        _finish(runs)
     return experiment
 
 
@@ -249,10 +232,7 @@ def test_after_a_first_analysis_sizes_and_seeds_are_added_and_no_longer_budget(p
 
 def test_a_folder_of_other_images_is_refused(tmp_path):
     started = _experiment(tmp_path)
-    started.folder.mkdir()
-    other = started.to_dict()
-    other["data"] |= {"source": "folder", "root": "elsewhere"}
-    (started.folder / "experiment.yaml").write_text(yaml.safe_dump(other))
+    write_config(replace(started, data=replace(started.data, source="folder", root="elsewhere")))
     with refused("other images (the folder elsewhere, not synthetic images); give this one"):
         plan_for_time(started, console=Console(quiet=True))
 
@@ -290,7 +270,7 @@ def test_recipes_that_the_user_named_are_not_searched_for(pool, monkeypatch, tmp
 
 def test_an_interrupted_search_is_resumed_with_its_grid(pool, monkeypatch, tmp_path):
     first, _ = _plan_output(monkeypatch, _recommended(tmp_path, 30.0), pool)
-    _write(first)
+    write_config(first)
     again, text = _plan_output(monkeypatch, _recommended(tmp_path, 30.0), pool, step=0.02)
     assert (again.protocol, again.tuning) == (first.protocol, first.tuning)
     assert "Continuing with the earlier plan" in text
@@ -315,7 +295,7 @@ def test_linear_probes_are_fine_tuned_too_where_the_minutes_allow(pool, monkeypa
     assert experiment.protocol.pairs is not None
     assert (experiment.protocol.pairs[0] == ["vit_finetuned", "cnn_finetuned"]) == is_tuned
     assert experiment.models["vit_pretrained"].finetune.head
-    _write(experiment)
+    write_config(experiment)
     again, _ = _plan_output(monkeypatch, experiment_from_dict(values), pool)
     assert again == experiment
 
@@ -335,7 +315,7 @@ def test_in_few_minutes_the_probes_alone_are_planned_until_more_minutes_are_give
     assert first.protocol.pairs == [["vit_pretrained", "cnn_pretrained"]]
     assert len(first.protocol.seeds) >= 3
     assert re.search(r"Left out: models from scratch. To include this: --minutes \d+", text)
-    _write(first)
+    write_config(first)
     again, text = _plan_output(monkeypatch, experiment_from_dict(_with_probes(tmp_path)), pool, step=1.3)
     assert (again, "Continuing with the earlier plan" in text) == (first, True)
     more, _ = _plan_output(monkeypatch, experiment_from_dict(_with_probes(tmp_path, minutes=4.0)), pool, step=1.3)
@@ -349,7 +329,7 @@ def test_without_a_pair_of_probes_models_from_scratch_are_not_left_out(pool, mon
     values = _with_probes(tmp_path)
     values |= {"minutes": 9e3, "protocol": values["protocol"] | {"pairs": [["vit", "resnet"]]}}
     first, _ = _plan_output(monkeypatch, experiment_from_dict(values), pool)
-    _write(first)
+    write_config(first)
     again, _ = _plan_output(monkeypatch, experiment_from_dict(values), pool)
     assert again.models.keys() == first.models.keys()
 

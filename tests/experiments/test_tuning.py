@@ -168,25 +168,19 @@ def test_few_validation_images_lead_to_more_splits(tmp_path):
     assert splits == [5, 4, 3, 1, 1]
 
 
-def test_the_accuracy_of_a_trial_is_the_mean_over_its_splits(tmp_path):
+def test_a_trial_is_the_mean_over_its_splits_with_the_largest_size_and_the_longest_budget(tmp_path):
     values = values_with(tmp_path, splits=2, trials=1)
-    values["models"].pop("other")
-    run_quietly(experiment_from_dict(values))
-    (trial,) = read_table(tmp_path)
-    results = [read_result(tmp_path / "tiny/tuning" / name / "result.json") for name in json.loads(trial["runs"])]
-    assert [result.seed for result in results] == [3, 0]
-    assert float(trial["validation_accuracy"]) == pytest.approx(sum(r.accuracy for r in results) / 2)
-
-
-def test_recipes_are_searched_for_with_the_largest_size_and_the_longest_budget(tmp_path):
-    values = values_with(tmp_path)
     values["protocol"]["budget"] = {"steps": [2, 3]}
     values["models"].pop("other")
     run_quietly(experiment_from_dict(values))
-    assert {(t["train_size"], t["budget"]) for t in read_table(tmp_path)} == {("120", "3 steps")}
-    found = read_findings(tmp_path / "tiny")
+    (trial,) = read_table(tmp_path)
+    assert (trial["train_size"], trial["budget"]) == ("120", "3 steps")
+    results = [read_result(tmp_path / "tiny/tuning" / name / "result.json") for name in json.loads(trial["runs"])]
+    assert [result.seed for result in results] == [3, 0]
+    assert float(trial["validation_accuracy"]) == pytest.approx(sum(r.accuracy for r in results) / 2)
     expected = {(size, budget, 120) for size in (60, 120) for budget in ("2 steps", "3 steps")}
-    assert {(r.train_size, r.budget, r.tuning.tuned_at) for r in found.results} == expected
+    found = read_findings(tmp_path / "tiny").results
+    assert {(r.train_size, r.budget, r.tuning.tuned_at) for r in found} == expected
 
 
 def test_the_report_lists_recipes_and_trials(tuned, tmp_path):
