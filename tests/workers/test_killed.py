@@ -5,7 +5,6 @@ import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -24,10 +23,6 @@ def _train(config: Path) -> None:
 
     torch.set_num_threads(1)
     raise SystemExit(main(["train", "--config", str(config)]))
-
-
-def _start(config: Path) -> Any:
-    return children.start(_train, config)
 
 
 def _changes(folder: Path) -> Iterator[int]:
@@ -67,12 +62,12 @@ def _untimed(path: Path) -> list[bytes]:
 @pytest.mark.slow
 def test_an_experiment_killed_at_random_times_gives_the_same_report(tmp_path):
     uninterrupted, killed = _config(tmp_path / "calm"), _config(tmp_path / "killed")
-    child = _start(uninterrupted)
+    child = children.start(_train, uninterrupted)
     child.join(300)
     assert child.exitcode == 0
     chance, finished, deaths = random.Random(7), {}, 0
     while len(finished) < 5:
-        child, strike = _start(killed), chance.randrange(5, 150)
+        child, strike = children.start(_train, killed), chance.randrange(5, 150)
         for changes in _changes(killed.parent):
             if changes >= strike or not child.is_alive():
                 break
@@ -85,7 +80,7 @@ def test_an_experiment_killed_at_random_times_gives_the_same_report(tmp_path):
         assert finished.items() <= now.items()  # finished runs are not repeated
         finished = now
     assert deaths >= 4
-    child = _start(killed)
+    child = children.start(_train, killed)
     child.join(300)
     assert child.exitcode == 0
 

@@ -23,16 +23,9 @@ pytestmark = pytest.mark.slow
 def _values(trained_elsewhere, output, **changes):
     values = tiny_config(output)
     values["protocol"] |= {"train_sizes": [60, 120], "seeds": [3]} | changes
-    plain = values["models"]
-    values["models"] = {
-        name: {
-            "name": plain[name]["name"],
-            "options": plain[name]["options"],
-            "weights": {"run": str(trained_elsewhere)},
-            "finetune": "head",
-        }
-        for name in plain
-    }
+    for name, model in values["models"].items():
+        start = {"weights": {"run": str(trained_elsewhere)}, "finetune": "head"}
+        values["models"][name] = {"name": model["name"], "options": model["options"]} | start
     return values
 
 
@@ -73,10 +66,7 @@ def test_the_result_of_a_probe_records_its_penalty_and_cost(probed):
 def test_features_are_computed_once_for_all_sizes_and_seeds(probed, trained_elsewhere, monkeypatch):
     experiment, _ = probed
 
-    def refused(*_, **__):
-        raise AssertionError("computed again")
-
-    monkeypatch.setattr("vit_vs_cnn.workers.probe.logits_and_features", refused)
+    monkeypatch.setattr("vit_vs_cnn.workers.probe.logits_and_features", lambda *_, **__: pytest.fail("computed again"))
     values = _values(trained_elsewhere, experiment.output, train_sizes=[120], seeds=[4], scored_on="validation")
     values["name"] = "again"
     of_killed = next((experiment.folder.parent / "features").iterdir()) / "part.npz.partial"

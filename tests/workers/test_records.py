@@ -17,6 +17,7 @@ import torch
 from tests import children
 from tests.experiments.tiny import run_quietly, tiny_config, tiny_experiment
 from tests.refused import Evil
+from tests.workers import services
 from vit_vs_cnn.cli import main
 from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.errors import RunsFailed
@@ -31,10 +32,8 @@ from vit_vs_cnn.workers import fit, run
 pytestmark = pytest.mark.slow
 
 SHORT = {"budget": {"steps": 2}, "batch_size": 14}
-STOPPING = {
-    "class_path": "EarlyStopping",
-    "init_args": {"monitor": "val/accuracy", "mode": "max", "patience": 1, "min_delta": 2.0},
-}
+NEVER_BETTER = {"monitor": "val/accuracy", "mode": "max", "patience": 1, "min_delta": 2.0}
+STOPPING = {"class_path": "EarlyStopping", "init_args": NEVER_BETTER}
 
 
 def _resnet(output: Path, *, steps: int = 12, trainer: dict[str, Any] | None = None, **changes: Any) -> dict[str, Any]:
@@ -221,10 +220,8 @@ def test_each_run_is_logged_separately(tmp_path):
 
 @pytest.mark.parametrize("fails", ["never", "after training", "in the test"])
 def test_each_run_has_a_named_record_in_a_logging_service_that_ends_with_the_run(tmp_path, monkeypatch, fails):
-    from tests.workers import services
-
-    monkeypatch.setattr(services, "RUNS", [])
-    monkeypatch.setattr(services, "ACTIVE", [])
+    for name in ("RUNS", "ACTIVE"):
+        monkeypatch.setattr(services, name, [])
     values = tiny_config(tmp_path, protocol=SHORT)
     values["trainer"]["logger"] = {"class_path": "tests.workers.services.WandbLogger"}
     if fails != "never":
@@ -243,8 +240,6 @@ def test_each_run_has_a_named_record_in_a_logging_service_that_ends_with_the_run
 
 
 def test_a_failing_logger_does_not_leave_others_open(tmp_path, monkeypatch):
-    from tests.workers import services
-
     for name in ("RUNS", "ACTIVE"):
         monkeypatch.setattr(services, name, [])
     monkeypatch.setattr(services.Service, "finalize", lambda *_: 1 / 0)
@@ -265,7 +260,6 @@ def _run_and_die_before_it_logs(values: dict[str, Any], step: int) -> None:
     run_quietly(experiment_from_dict(values))
 
 
-@pytest.mark.slow  # test_resume.py kills by default
 def test_a_kill_between_checkpoint_and_log_line_loses_no_line(tmp_path):
     (uninterrupted, killed) = (_resnet(tmp_path / name) for name in ("calm", "killed"))
     _run(uninterrupted)

@@ -2,8 +2,10 @@
 
 import json
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -21,6 +23,11 @@ from vit_vs_cnn.training.checkpoints import read_checkpoint
 def _run(values: dict[str, Any]) -> None:
     torch.set_num_threads(1)
     run_quietly(experiment_from_dict(values))
+
+
+def _two_outputs(values: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """A config of a run that is not interrupted, and of an equal one that is."""
+    return (values | {"output": str(Path(values["output"]) / name)} for name in ("calm", "killed"))
 
 
 def _run_and_die(values: dict[str, Any], *, step: int, hook: str) -> int | None:
@@ -67,11 +74,11 @@ def _assert_same(one: Any, other: Any, where: str) -> None:
     ("precision", "optimizer"), [pytest.param("32-true", "adamw", marks=pytest.mark.slow), ("bf16-mixed", "muon")]
 )
 def test_killed_runs_resume_bit_for_bit(tmp_path, precision, optimizer):
-    uninterrupted, killed = (tiny_config(tmp_path / name) for name in ("calm", "killed"))
-    for values in (uninterrupted, killed):
-        values["protocol"] |= {"budget": {"steps": 11}}
-        values["trainer"] |= {"precision": precision}
-        values["models"]["vit"]["optimizer"] = {"name": optimizer}
+    values = tiny_config(tmp_path)
+    values["protocol"] |= {"budget": {"steps": 11}}
+    values["trainer"] |= {"precision": precision}
+    values["models"]["vit"]["optimizer"] = {"name": optimizer}
+    uninterrupted, killed = _two_outputs(values)
     assert _in_child(uninterrupted) == 0
     for model, step, hook in (("resnet", 4, "on_train_batch_end"), ("vit", 8, "on_before_optimizer_step")):
         alone = {**killed, "models": {model: killed["models"][model]}}
@@ -88,13 +95,11 @@ def test_killed_runs_resume_bit_for_bit(tmp_path, precision, optimizer):
 @pytest.mark.parametrize("precision", ["32-true", "bf16-mixed", "bf16-true"])
 def test_a_validation_interrupted_by_a_kill_is_logged(tmp_path, precision, steps):
     """Step 15 has a checkpoint, unless it is the last step."""
-    models = {"vit": tiny_config(tmp_path)["models"]["vit"] | {"ema_half_life": None}}
-    protocol = tiny_config(tmp_path)["protocol"] | {"budget": {"steps": steps}}
-    uninterrupted, killed = (
-        tiny_config(tmp_path / name, models=models, protocol=protocol) for name in ("calm", "killed")
-    )
-    for values in (uninterrupted, killed):
-        values["trainer"] |= {"precision": precision}
+    values = tiny_config(tmp_path)
+    values["models"] = {"vit": values["models"]["vit"] | {"ema_half_life": None}}
+    values["protocol"] |= {"budget": {"steps": steps}}
+    values["trainer"] |= {"precision": precision}
+    uninterrupted, killed = _two_outputs(values)
     assert _in_child(uninterrupted) == 0
     assert _run_and_die(killed, step=15, hook="on_validation_batch_end") == -signal.SIGKILL
     assert _in_child(killed) == 0
@@ -106,10 +111,10 @@ def test_a_validation_interrupted_by_a_kill_is_logged(tmp_path, precision, steps
 def test_callback_state_from_validation_survives_an_interruption(tmp_path, hook, patience, ends):
     """The checkpoint of step 15 is older than the validation of step 15."""
     stopping = {"monitor": "val/accuracy", "mode": "max", "patience": patience, "min_delta": 2.0}
-    models = {"resnet": tiny_config(tmp_path)["models"]["resnet"]}
-    uninterrupted, killed = (tiny_config(tmp_path / name, models=models) for name in ("calm", "killed"))
-    for values in (uninterrupted, killed):
-        values["trainer"] |= {"callbacks": {"class_path": "EarlyStopping", "init_args": stopping}}
+    values = tiny_config(tmp_path)
+    values["models"].pop("vit")
+    values["trainer"] |= {"callbacks": {"class_path": "EarlyStopping", "init_args": stopping}}
+    uninterrupted, killed = _two_outputs(values)
     _run(uninterrupted)
     breaker = {"class_path": "tests.workers.killer.RaiseAtStep", "init_args": {"step": 15, "hook": hook}}
     with pytest.raises(Interrupted):
@@ -129,14 +134,12 @@ def test_callback_state_from_validation_survives_an_interruption(tmp_path, hook,
     ],
 )
 def test_a_stopped_run_resumes_bit_for_bit_and_calls_callbacks_for_every_batch(tmp_path, precision, hook, step):
-    models = {"resnet": tiny_config(tmp_path)["models"]["resnet"]}
-    protocol = tiny_config(tmp_path)["protocol"] | {"budget": {"steps": 7}}
-    uninterrupted, killed = (
-        tiny_config(tmp_path / name, models=models, protocol=protocol) for name in ("calm", "killed")
-    )
-    for values in (uninterrupted, killed):
-        values["trainer"] |= {"precision": precision, "callbacks": {"class_path": "tests.workers.killer.CountBatches"}}
-        values["execution"] |= {"validation_interval": 7}
+    values = tiny_config(tmp_path)
+    values["models"].pop("vit")
+    values["protocol"] |= {"budget": {"steps": 7}}
+    values["trainer"] |= {"precision": precision, "callbacks": {"class_path": "tests.workers.killer.CountBatches"}}
+    values["execution"] |= {"validation_interval": 7}
+    uninterrupted, killed = _two_outputs(values)
     _run(uninterrupted)
     asking = {"class_path": "tests.workers.killer.AskToStop", "init_args": {"step": step, "hook": hook}}
     with pytest.raises(Interrupted, match=f"at step {min(step + 1, 7)} of 7"):
@@ -156,7 +159,7 @@ def test_a_run_interrupted_after_its_evaluation_is_not_evaluated_again(tmp_path,
     values["models"].pop("vit")
     experiment = experiment_from_dict(values)
     with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(*moment, _strike)
+        patch.setattr(*moment, Mock(side_effect=KeyboardInterrupt))
         run_quietly(experiment)
     (predictions,) = tmp_path.glob("tiny/*/predictions.npz")
     before = predictions.read_bytes(), predictions.stat().st_mtime_ns
@@ -164,10 +167,6 @@ def test_a_run_interrupted_after_its_evaluation_is_not_evaluated_again(tmp_path,
     assert (predictions.read_bytes(), predictions.stat().st_mtime_ns) == before
     assert result.scores.test_evaluations == 1
     assert len(next(tmp_path.glob("test-sets/*.jsonl")).read_text().splitlines()) == 1
-
-
-def _strike(*_, **__):
-    raise KeyboardInterrupt
 
 
 def test_stored_predictions_of_other_weights_are_not_used(tmp_path):
@@ -190,13 +189,13 @@ def test_stored_predictions_of_other_weights_are_not_used(tmp_path):
 @pytest.mark.parametrize("step", [4, 8])
 def test_a_killed_pretraining_with_a_run_that_it_teaches_resumes_bit_for_bit(tmp_path, step):
     """Step 8 is in the run that starts from the pretraining of 7 steps."""
-    uninterrupted, killed = (tiny_config(tmp_path / name) for name in ("calm", "killed"))
-    for values in (uninterrupted, killed):
-        values["data"] |= {"unlabelled": "rest"}
-        values["protocol"] |= {"train_sizes": [60], "batch_size": 16, "budget": {"steps": 11}}
-        resnet = values["models"]["resnet"]
-        taught = resnet | {"pretrain": {"steps": 7}, "distill": {"teacher": "teacher"}}
-        values["models"] = {"taught": taught, "teacher": resnet}
+    values = tiny_config(tmp_path)
+    values["data"] |= {"unlabelled": "rest"}
+    values["protocol"] |= {"train_sizes": [60], "batch_size": 16, "budget": {"steps": 11}}
+    resnet = values["models"]["resnet"]
+    taught = resnet | {"pretrain": {"steps": 7}, "distill": {"teacher": "teacher"}}
+    values["models"] = {"taught": taught, "teacher": resnet}
+    uninterrupted, killed = _two_outputs(values)
     assert _in_child(uninterrupted) == 0
     assert _run_and_die(killed, step=step, hook="on_train_batch_end") == -signal.SIGKILL
     assert _in_child(killed) == 0

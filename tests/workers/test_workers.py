@@ -17,14 +17,13 @@ import torch
 import yaml
 from rich.console import Console
 
-from tests.experiments.tiny import run_quietly, tiny_config
+from tests.experiments.tiny import plan_runs, run_quietly, tiny_config
 from tests.results import make_result
 from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.errors import InputError, ProcessLost, TrainingDiverged
 from vit_vs_cnn.experiments.runner import run_experiment
 from vit_vs_cnn.files import write_text
 from vit_vs_cnn.images.experiment_data import ExperimentData
-from vit_vs_cnn.networks.preparation import grid
 from vit_vs_cnn.runs.experiment_folder import FailureKind, read_failure
 from vit_vs_cnn.runs.result import RunState, read_result
 from vit_vs_cnn.runs.run import Run
@@ -84,9 +83,8 @@ def test_processes_share_the_runs_and_a_killed_one_is_replaced(tmp_path, uninter
 
 @pytest.mark.slow
 def test_a_script_that_trains_with_processes_needs_no_main_guard(tmp_path):
-    values = _values(tmp_path, name="processes", workers=2) | {
-        "protocol": {**_values(tmp_path)["protocol"], "seeds": [3]}
-    }
+    values = _values(tmp_path, name="processes", workers=2)
+    values["protocol"]["seeds"] = [3]
     script = tmp_path / "script.py"
     script.write_text(f"import vit_vs_cnn as vc\nprint(len(vc.train({values!r}).results))\n")
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -148,12 +146,8 @@ def test_tasks_of_the_documented_slurm_array_share_the_runs(tmp_path, uninterrup
     script = page.partition("```sh\n")[2].partition("```")[0]
     script = script.replace("/shared/project", str(tmp_path)).replace("cifar10", "tiny.yaml")
     slurm = {"SLURM_NTASKS": "1", "SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_JOB_ID": "7"}
-    slurm |= {
-        "SLURM_NODELIST": "localhost",
-        "SLURM_JOB_NAME": "tiny",
-        "SLURM_NNODES": "1",
-        "SLURM_NTASKS_PER_NODE": "1",
-    }
+    slurm |= {"SLURM_NODELIST": "localhost", "SLURM_JOB_NAME": "tiny", "SLURM_NNODES": "1"}
+    slurm |= {"SLURM_NTASKS_PER_NODE": "1"}
     environment = {**os.environ, **slurm, "PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
     tasks = [
         subprocess.Popen(
@@ -239,21 +233,14 @@ class _View(LiveStatus):
         pass
 
 
-def _request(tmp_path, retries=2) -> WorkRequest:
-    experiment = experiment_from_dict(_values(tmp_path))
-    runs = grid(experiment, ExperimentData(experiment.data), world_size=1)
-    return WorkRequest(runs, retries, folder=tmp_path)
+def _request(tmp_path) -> WorkRequest:
+    return WorkRequest(plan_runs(experiment_from_dict(_values(tmp_path))), retries=2, folder=tmp_path)
 
 
 def _finish(planned_run):
-    place = {
-        "model": planned_run.model,
-        "train_size": planned_run.train_size,
-        "seed": planned_run.seed,
-        "run": planned_run.folder.name,
-    }
+    place = {name: getattr(planned_run, name) for name in ("model", "train_size", "seed")}
     planned_run.folder.mkdir(parents=True, exist_ok=True)
-    planned_run.write_result(make_result(**place))
+    planned_run.write_result(make_result(run=planned_run.folder.name, **place))
     return RunState.FINISHED
 
 
@@ -261,28 +248,23 @@ def test_progress_of_the_experiment_is_printed_after_each_run(tmp_path, monkeypa
     monkeypatch.setattr(supervisor, "run_one", lambda run, *_, **__: _finish(run))
     request, output = _request(tmp_path), io.StringIO()
     take_runs(request, ExperimentData(request.runs[0].experiment.data), console=Console(file=output))
-    assert [line.split(", about")[0] for line in output.getvalue().splitlines()] == [
-        "1 of 4 runs done",
-        "2 of 4 runs done",
-        "3 of 4 runs done",
-    ]
+    lines = [line.split(", about")[0] for line in output.getvalue().splitlines()]
+    assert lines == [f"{count} of 4 runs done" for count in (1, 2, 3)]
 
 
 def test_lost_workers_are_replaced_up_to_a_limit(tmp_path):
-    deaths = iter([True, False, False, False, False])
-    view, stub = (
-        _View(),
-        _Stub(lambda planned_run: ProcessLost("signal 9") if next(deaths) else _finish(planned_run) and None),
-    )
+    def dying(deaths):
+        return _Stub(lambda planned_run: ProcessLost("signal 9") if next(deaths) else _finish(planned_run) and None)
+
+    view, stub = _View(), dying(iter([True, False, False, False, False]))
     supervise(_request(tmp_path / "once"), stub, view)
     assert stub.taken.count("resnet-n120-s3") == 2
     assert view.notes == ["a worker was lost (signal 9); another one resumes its run"]
-    deaths = itertools.cycle([True] * 4 + [False])  # 16 losses, more than the limit, but four for each finished run
-    stub = _Stub(lambda planned_run: ProcessLost("signal 9") if next(deaths) else _finish(planned_run) and None)
+    stub = dying(itertools.cycle([True] * 4 + [False]))  # 16 losses, over the limit, but four for each finished run
     supervise(_request(tmp_path / "often"), stub, _View())
     assert len(stub.taken) == 4 * 5
     with pytest.raises(InputError, match="executor: 9 workers ended without finishing a run, the last one: signal 9"):
-        supervise(_request(tmp_path / "always"), _Stub(lambda planned_run: ProcessLost("signal 9")), _View())
+        supervise(_request(tmp_path / "always"), dying(itertools.repeat(True)), _View())
 
 
 def test_workers_are_stopped_when_the_time_is_over(tmp_path):
@@ -331,9 +313,8 @@ def test_auto_uses_processes_if_they_are_faster(tmp_path, monkeypatch, steps, se
     values["protocol"] |= {"budget": {"steps": steps}, "seeds": seeds, "threads": threads}
     experiment = experiment_from_dict(values)
     pool = ExperimentData(experiment.data)
-    runs = grid(experiment, pool, world_size=1)
     assert experiment.executor.name == "auto"
-    assert is_multiprocessing_faster(runs, pool) == apart
+    assert is_multiprocessing_faster(plan_runs(experiment), pool) == apart
     values["models"]["probe"] = {**values["models"]["resnet"], "starts_from": "resnet", "finetune": "head"}
-    probes = [run for run in grid(experiment_from_dict(values), pool, world_size=1) if run.model == "probe"]
+    probes = [run for run in plan_runs(experiment_from_dict(values)) if run.model == "probe"]
     assert not is_multiprocessing_faster(probes, pool)  # the features of 120 images are computed once
