@@ -3,47 +3,31 @@
 import copy
 import random
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import yaml
 
+from tests.experiments.tiny import tiny_config
+
 #: A config that runs. Every random config changes it in one to three places.
-BASE: dict[str, Any] = {
-    "name": "fuzzed",
-    "output": "runs",
-    "data": {
-        "source": "synthetic",
-        "root": "data",
-        "validation_fraction": 0.25,
-        "synthetic": {"train_images": 60, "test_images": 10, "seed": 0, "image_size": 16, "task": "shape"},
-        "cifar": {"download": False, "mirror": None, "verify_checksum": True},
-        "folder": {"image_size": 16, "resize": "crop", "cache": "cache"},
-        "augmentation": {"crop_padding": 2, "flip": True, "policy": "none", "num_ops": 2, "magnitude": 9, "mixup": 0.1},
-    },
-    "protocol": {"train_sizes": [60], "seeds": [0], "budget": {"steps": 1}, "batch_size": 8, "scored_on": "test"},
-    "models": {
-        "vit": {
-            "name": "vit_nano",
-            "options": {"patch_size": 4, "embed_dim": 8, "depth": 1, "num_heads": 2, "window_size": 3},
-            "optimizer": {"name": "adamw", "lr": 0.001, "weight_decay": 0.1, "momentum": 0.9, "betas": [0.9, 0.99]},
-            "schedule": {"name": "cosine", "warmup": 0.1, "final": 0.0},
-            "label_smoothing": 0.1,
-            "ema_half_life": 0.1,
-            "starts_from": None,
-            "by_size": {60: {"optimizer": {"lr": 0.01}}},
-        },
-        "resnet": {
-            "name": "resnet8",
-            "options": {"width": 4},
-            "optimizer": {"name": "sgd", "options": {"nesterov": True}},
-        },
-    },
-    "trainer": {"accelerator": "cpu", "devices": 1, "precision": "32-true", "accumulate_grad_batches": 1},
-    "execution": {"compile": False, "channels_last": False, "checkpoint_interval": 1, "passive_callbacks": []},
-    "executor": {"name": "local", "retries": 1, "resources": {"CPU": 1.0}},
-    "tuning": {"space": {"optimizer.lr": [0.01]}, "trials": None, "splits": 1, "seed": 0},
-    "minutes": None,
+BASE = tiny_config(
+    Path("runs"),
+    executor={"name": "local", "retries": 1, "resources": {"CPU": 1.0}},
+    tuning={"space": {"optimizer.lr": [0.01]}, "trials": None, "splits": 1, "seed": 0},
+    minutes=None,
+)
+BASE["data"] |= {"root": "data", "cifar": {"download": False, "mirror": None, "verify_checksum": True}}
+BASE["data"] |= {"folder": {"image_size": 16, "resize": "crop", "cache": "cache"}}
+BASE["data"]["synthetic"] |= {"seed": 0, "image_size": 16, "task": "shape"}
+BASE["models"]["vit"] |= {
+    "optimizer": {"name": "adamw", "lr": 0.001, "weight_decay": 0.1, "momentum": 0.9, "betas": [0.9, 0.99]},
+    "schedule": {"name": "cosine", "warmup": 0.1, "final": 0.0},
+    "starts_from": None,
+    "by_size": {120: {"optimizer": {"lr": 0.01}}},
 }
+BASE["models"]["resnet"]["optimizer"]["options"] = {"nesterov": True}
+BASE["execution"] |= {"compile": False, "channels_last": False, "passive_callbacks": []}
 #: Values for any place.
 VALUES: tuple[Any, ...] = (
     *(None, True, False, 0, -1, 1, 2, 3, 7, 1000, 10**5, 10**9, 10**18, 10**20, 10**400, -(10**30)),
