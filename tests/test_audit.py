@@ -14,6 +14,7 @@ from PIL import Image, ImageEnhance
 
 import vit_vs_cnn as vc
 from tests.browser import DESK, PHONE, assert_readable, open_browser, render_page
+from tests.pictures import write_images
 from vit_vs_cnn.cli import main
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.data.near_duplicates import find_copies
@@ -87,20 +88,16 @@ def test_every_problem_is_named_and_those_that_stop_training_come_first(audited)
     assert audited.findings[0].title == "Unusable files"
     assert "1 file (damaged: 1), such as train/ant/cut.png" in _description(audited, "Unusable files")
     assert _description(audited, "Small classes") == "1 of 3 classes have fewer than 15 images: rare (4)"
-    assert _description(audited, "Test images similar to training images").startswith(
-        "1 of the 14 test images look like"
-    )
+    similar = _description(audited, "Test images similar to training images")
+    assert similar.startswith("1 of the 14 test images look like")
     assert "train/ant/001.png (ant) and train/bee/copy <script>" in _description(audited, "Same image in two classes")
     assert audited.blank == ("train/ant/blank.png",)
     assert _description(audited, "Blank images") == "1 image of a single color, such as train/ant/blank.png"
     (blank,) = (finding for finding in audited.findings if finding.title == "Blank images")
     assert "--data.folder.resize pad" in blank.advice
-    assert _description(audited, "Class imbalance").startswith(
-        "bee has 28 images and rare 4; always predicting bee gives 50.0 % accuracy"
-    )
-    assert _description(audited, "Few test images").startswith(
-        "with 14 test images, an accuracy of 50 % is uncertain by ±2"
-    )
+    imbalance, few = _description(audited, "Class imbalance"), _description(audited, "Few test images")
+    assert imbalance.startswith("bee has 28 images and rare 4; always predicting bee gives 50.0 % accuracy")
+    assert few.startswith("with 14 test images, an accuracy of 50 % is uncertain by ±2")
 
 
 def test_pairs_have_names_classes_and_splits(audited):
@@ -176,8 +173,7 @@ def test_the_page_is_readable_in_dark_mode_and_on_a_phone(audited, tmp_path):
 
 
 def test_results_have_a_table_and_an_html_repr(audited):
-    frame = audited.frame()
-    assert frame.set_index("class")[["train", "test", "images"]].loc["bee"].tolist() == [21, 7, 28]
+    assert audited.frame().set_index("class")[["train", "test", "images"]].loc["bee"].tolist() == [21, 7, 28]
     assert "Small classes" in repr(audited)
     assert "<table" in audited._repr_html_()
 
@@ -228,9 +224,8 @@ def test_formats_that_predict_the_class_and_enlarged_or_cropped_images_are_repor
         path.parent.mkdir(parents=True, exist_ok=True)
         _image((24, 90)).save(path)
     found = _audit_photos(tmp_path)
-    assert "predict the class of 100 % of the images (always predicting the largest class: 50 %)" in _description(
-        found, "File format depends on the class"
-    )
+    formats = _description(found, "File format depends on the class")
+    assert "predict the class of 100 % of the images (always predicting the largest class: 50 %)" in formats
     assert "60 of 60 images are smaller than the training size of 64 x 64" in _description(found, "Enlarged images")
     assert "removes more than 40 % of 60 of the 60 images" in _description(found, "Cropped images")
     assert not {"Enlarged images", "Cropped images"} & set(_titles_with_files(found, 3))
@@ -240,10 +235,9 @@ def test_formats_that_predict_the_class_and_enlarged_or_cropped_images_are_repor
 
 
 def test_a_folder_without_readable_images_is_reported(tmp_path):
-    for number in range(8):
-        path = tmp_path / "photos" / ("ant" if number % 2 else "bee") / f"{number}.png"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("no image")
+    for name in ("ant", "bee"):
+        for path in _fill(tmp_path / "photos" / name, 4):
+            path.write_text("no image")
     found = _audit_photos(tmp_path)
     assert [finding.title for finding in found.findings[:2]] == ["Unusable classes", "Unusable files"]
     assert "8 files (no image: 8), such as" in found.findings[1].description
@@ -278,10 +272,7 @@ def test_classes_that_differ_only_in_case_or_unicode_form_are_reported():
 def test_audits_of_different_images_have_different_folders(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for place in ("a/photos", "b/photos"):
-        for name in ("ant", "bee"):
-            Path(place, name).mkdir(parents=True)
-            for number in range(3):
-                Image.new("RGB", (23, 19), (7 * number, 90, 200)).save(Path(place, name, f"{number}.png"))
+        write_images(Path(place), (f"{name}/{number}.png" for name in ("ant", "bee") for number in range(3)))
     cache = {"data.folder.cache": "cache"}
     pages = [vc.audit(overrides={"data.root": place, **cache}, quiet=True).page for place in ("a/photos", "b/photos")]
     given = {"data.root": str(tmp_path / "a/photos"), "name": "mine", **cache}

@@ -14,6 +14,7 @@ from PIL import Image
 from torch import nn
 
 from tests.experiments.tiny import find_run, run_quietly, tiny_config, tiny_experiment
+from tests.pictures import write_images
 from tests.reporting.inspected import run as inspected_run
 from tests.reporting.inspected import shown
 from vit_vs_cnn.attention.convolution import head_fit
@@ -35,21 +36,15 @@ from vit_vs_cnn.networks.trained_network import TrainedNetwork
 from vit_vs_cnn.reporting.inspection_page import describe_prediction, with_display_names
 from vit_vs_cnn.training.checkpoints import CheckpointInfo
 
-STEPS = 5
-
 
 @pytest.fixture(scope="module")
 def experiment(tmp_path_factory) -> Path:
     """An experiment with a ViT and a CNN."""
     root = tmp_path_factory.mktemp("trained")
-    protocol = {"train_sizes": [60, 120], "seeds": [3], "budget": {"steps": STEPS}, "batch_size": 14}
+    protocol = {"train_sizes": [60, 120], "seeds": [3], "budget": {"steps": 5}, "batch_size": 14}
     trainer = {"accelerator": "cpu", "devices": 1}
     run_quietly(tiny_experiment(root, protocol=protocol, trainer=trainer, execution={}))
     return root / "tiny"
-
-
-def _inspect(*words) -> int:
-    return main(["inspect", *map(str, words)])
 
 
 @pytest.fixture(scope="module")
@@ -58,9 +53,9 @@ def inspected(experiment, tmp_path_factory):
     folder = tmp_path_factory.mktemp("inspected")
     (path,) = (experiment.parent / "test-sets").glob("*.jsonl")
     log, printed = path.read_text(), io.StringIO()
-    words = ("--count", 2, "--score", "--score-images", 5, "--methods", "rollout", "grad_cam")
+    words = "--count 2 --score --score-images 5 --methods rollout grad_cam --output".split()
     with contextlib.redirect_stdout(printed):
-        assert _inspect(experiment, *words, "--output", folder) == 0
+        assert main(["inspect", str(experiment), *words, str(folder)]) == 0
     assert path.read_text() == log
     return folder, " ".join(printed.getvalue().split())
 
@@ -255,12 +250,11 @@ def test_image_files_have_the_class_of_their_folder_and_are_sampled_by_seed(expe
     assert (len(shown.data.labels), shown.data.images.shape) == (2, (2, 3, 32, 32))
     assert shown.data.images[1, :, 3, 4].tolist() == [200, 30, 90]
     assert shown.source == "from the named files (1 of 3 could not be read)"
-    (tmp_path / trained.class_names[2]).mkdir()
     link = tmp_path / trained.class_names[2] / "link.png"
+    link.parent.mkdir()
     link.symlink_to(tmp_path / name / "photo.png")
     assert select_images([trained], [str(link)])[0].label(0) == trained.class_names[2]
-    for number in range(9):
-        Image.new("RGB", (20, 20)).save(tmp_path / name / f"{number}.png")
+    write_images(tmp_path / name, (f"{number}.png" for number in range(9)))
     sampled = select_images([trained], [str(tmp_path / name)], count=5)[0]
     assert sampled.source == "chosen from the named files and folders by seed 0"
     names = sampled.data.sample_ids

@@ -13,7 +13,6 @@ from vit_vs_cnn.attention.convolution import head_fit
 from vit_vs_cnn.cli import main
 from vit_vs_cnn.inspection.locality.study import select_images
 from vit_vs_cnn.networks.trained_network import TrainedNetwork
-from vit_vs_cnn.runs.result import StartKind, read_result
 
 pytestmark = pytest.mark.slow
 
@@ -71,11 +70,6 @@ def test_unsuitable_networks_and_folders_are_refused(experiment, tmp_path, error
         line = error_line("to-attention", find_run(experiment, f"{model}-n80-s3"))
         assert f"needs a convolutional network with a name, not {name}" in line
     assert "is not the folder of a trained run" in error_line("locality", tmp_path)
-
-
-def test_trainable_conversions_start_from_the_cnn_of_their_size_and_seed(experiment):
-    start = read_result(find_run(experiment, "released-n80-s3") / "result.json").start
-    assert (start.start_kind, start.start_name) == (StartKind.CONTINUED, "resnet-n80-s3")
 
 
 def test_held_out_images_are_neither_training_nor_test_images(experiment):
