@@ -180,11 +180,6 @@ def shows(shown: str, output: str) -> bool:
     return re.search(".*".join(parts), normal(output)) is not None
 
 
-def lost(tree: str) -> list[str]:
-    """Files in a printed folder tree that the runs here do not have."""
-    return [name for name in re.findall(r"[\w/]+\.[a-z]{3,4}\b", tree) if not any(Path("runs").rglob(name))]
-
-
 def run(command: str, capfd: pytest.CaptureFixture[str]) -> tuple[str, str]:
     """The output of a command and its error. Commands of the package run in this process, as starting one is slow."""
     capfd.readouterr()
@@ -192,10 +187,8 @@ def run(command: str, capfd: pytest.CaptureFixture[str]) -> tuple[str, str]:
         first, *words = shlex.split(OURS.sub("", command).replace("train.py", "train"))
         code = main([first, *(one for word in words for one in sorted(glob.glob(word)) or [word])])
     else:
-        ours = (
-            f'python() {{ {sys.executable} "$@"; }}\nvit-vs-cnn() {{ python -m vit_vs_cnn "$@"; }}\nset -o pipefail\n'
-        )
-        code = subprocess.run(["bash", "-c", ours + command], check=False).returncode
+        ours = f'python() {{ {sys.executable} "$@"; }}\nvit-vs-cnn() {{ python -m vit_vs_cnn "$@"; }}\n'
+        code = subprocess.run(["bash", "-c", f"{ours}set -o pipefail\n{command}"], check=False).returncode
     output = "".join(capfd.readouterr())
     return output, f"{command}\nended with {code}:\n{output}" if code or "Traceback" in output else ""
 
@@ -250,8 +243,8 @@ def test_commands_of_a_page_do_what_it_shows(page, prepared, capfd):
             with contextlib.redirect_stdout(io.StringIO()) as printed:
                 exec(compile(text, name_of(page), "exec"), names)
             output = printed.getvalue()
-        elif text.startswith("runs/<"):
-            wrong += lost(text)
+        elif text.startswith("runs/<"):  # a tree of files
+            wrong += [one for one in re.findall(r"[\w/]+\.[a-z]{3,4}\b", text) if not any(Path("runs").rglob(one))]
         elif language in ("text", "") and output and not shows(text, output):
             wrong.append(f"{name_of(page)} shows\n{text}\nand what is printed is\n{output}")
     if any(wrong):

@@ -21,19 +21,10 @@ LIBRARIES = {"attention": {"torch", "einops", "jaxtyping"}, "statistics": {"nump
 LIBRARIES["models"] = LIBRARIES["attention"] | {"torchvision", "timm"}
 ONLY_IN = {
     "lightning": {"data/batches.py", "training/", "config/", "workers/", "experiments/"},
-    "timm": {
-        "models/registry.py",
-        "models/features.py",
-        "models/timm_",
-        "models/vit.py",
-        "training/optimization.py",
-        "training/muon.py",
-        "networks/build.py",
-        "networks/pretrained.py",
-        "networks/weight_files.py",
-    },
+    "timm": {"models/registry.py", "models/features.py", "models/timm_", "models/vit.py", "training/optimization.py"},
     "matplotlib": {"reporting/"},
 }
+ONLY_IN["timm"] |= {"training/muon.py", "networks/build.py", "networks/pretrained.py", "networks/weight_files.py"}
 
 
 def _imports(path: Path) -> set[str]:
@@ -53,39 +44,30 @@ def _every_import() -> list[tuple[str, str, str]]:
     """Pairs of file and imported module, with the subpackage of the file."""
     modules = {path.relative_to(PACKAGE): _imports(path) for path in sorted(PACKAGE.rglob("*.py"))}
     assert len(modules) > 100
-    return [
-        (str(path), name, path.parts[0] if len(path.parts) > 1 else "")
-        for path, names in modules.items()
-        for name in sorted(names)
-    ]
-
-
-def _breaks_order(subpackage: str, name: str) -> bool:
-    parts = name.split(".")
-    if parts[0] != "vit_vs_cnn" or len(parts) == 1 or not subpackage:
-        return False
-    below = SUBPACKAGES[: SUBPACKAGES.index(subpackage) + 1]
-    return parts[1] not in {*below, *EVERYWHERE} or (subpackage, parts[1]) in APART
+    subpackages = {path: path.parts[0] if len(path.parts) > 1 else "" for path in modules}
+    return [(str(path), name, subpackages[path]) for path, names in modules.items() for name in sorted(names)]
 
 
 def test_imports_point_one_way():
-    wrong = [f"{place} imports {name}" for place, name, part in _every_import() if _breaks_order(part, name)]
-    assert wrong == []
+    def breaks_order(subpackage: str, name: str) -> bool:
+        parts = name.split(".")
+        if parts[0] != "vit_vs_cnn" or len(parts) == 1 or not subpackage:
+            return False
+        below = SUBPACKAGES[: SUBPACKAGES.index(subpackage) + 1]
+        return parts[1] not in {*below, *EVERYWHERE} or (subpackage, parts[1]) in APART
 
-
-def _is_forbidden(place: str, subpackage: str, library: str) -> bool:
-    if subpackage and not place.startswith(tuple(ONLY_IN.get(library, {""}))):
-        return True
-    return subpackage in LIBRARIES and library not in LIBRARIES[subpackage] | sys.stdlib_module_names | {"vit_vs_cnn"}
+    assert [f"{place} imports {name}" for place, name, part in _every_import() if breaks_order(part, name)] == []
 
 
 def test_libraries_are_imported_by_their_subpackages_only():
-    found = [(place, name) for place, name, part in _every_import() if _is_forbidden(place, part, name.split(".")[0])]
+    def is_forbidden(place: str, subpackage: str, library: str) -> bool:
+        if subpackage and not place.startswith(tuple(ONLY_IN.get(library, {""}))):
+            return True
+        allowed = LIBRARIES.get(subpackage, {library}) | sys.stdlib_module_names | {"vit_vs_cnn"}
+        return library not in allowed
+
+    found = [(place, name) for place, name, part in _every_import() if is_forbidden(place, part, name.split(".")[0])]
     assert found == []
-
-
-def _module(path: Path) -> str:
-    return ".".join(("vit_vs_cnn", *path.relative_to(PACKAGE).with_suffix("").parts)).removesuffix(".__init__")
 
 
 def _arrows(path: Path, modules: set[str]) -> set[str]:
@@ -98,7 +80,10 @@ def _arrows(path: Path, modules: set[str]) -> set[str]:
 
 
 def test_there_are_no_circular_imports():
-    paths = {_module(path): path for path in PACKAGE.rglob("*.py")}
+    paths = {
+        ".".join(("vit_vs_cnn", *path.relative_to(PACKAGE).with_suffix("").parts)).removesuffix(".__init__"): path
+        for path in PACKAGE.rglob("*.py")
+    }
     arrows = {module: _arrows(path, {*paths}) - {module} for module, path in paths.items()}
     graphlib.TopologicalSorter(arrows).prepare()  # raises an error that names the cycle
 

@@ -69,14 +69,10 @@ def _stored(experiment: Path, folder: Path, keep) -> Path:
     return folder
 
 
-def _compared(folder: Path, capsys) -> dict:
+def _agreed(folder: Path, capsys) -> dict:
+    """Comparisons by pair, which are the same in ``compare`` and in ``report``."""
     assert main(["compare", str(folder), "--parts", "accuracy", "--json"]) == 0
-    return json.loads(capsys.readouterr().out)
-
-
-def _both(folder: Path, capsys) -> tuple[dict, dict]:
-    """Comparisons by pair in ``compare`` and in ``report``."""
-    compared = _compared(folder, capsys)
+    compared = json.loads(capsys.readouterr().out)
     assert main(["report", str(folder)]) == 0
     capsys.readouterr()
     reported = json.loads((folder / "report" / "analysis.json").read_text())
@@ -85,7 +81,12 @@ def _both(folder: Path, capsys) -> tuple[dict, dict]:
     assert groups.keys() == points.keys()
     for name, estimate in groups.items():
         assert estimate == pytest.approx(points[name], abs=1e-12)
-    return _by_pair(compared["accuracy"]["pairs"]), _by_pair(reported["comparisons"])
+    pairs, expected = _by_pair(compared["accuracy"]["pairs"]), _by_pair(reported["comparisons"])
+    assert pairs.keys() == expected.keys()
+    for pair, (numbers, texts) in pairs.items():
+        assert numbers == pytest.approx(expected[pair][0], abs=1e-12), pair
+        assert texts == expected[pair][1], pair
+    return {pair: texts for pair, (_, texts) in pairs.items()}
 
 
 def _by_pair(comparisons: list[dict]) -> dict:
@@ -100,28 +101,17 @@ def _by_pair(comparisons: list[dict]) -> dict:
     return found
 
 
-def _assert_same(compared: dict, reported: dict) -> None:
-    assert compared.keys() == reported.keys()
-    for pair, (numbers, texts) in compared.items():
-        assert numbers == pytest.approx(reported[pair][0], abs=1e-12), pair
-        assert texts == reported[pair][1], pair
-
-
 def test_compare_and_report_agree_on_three_models_over_three_seeds(trained, tmp_path, capsys):
-    compared, reported = _both(_stored(trained, tmp_path / "all", lambda *_: True), capsys)
-    _assert_same(compared, reported)
-    conclusions = {pair: texts["conclusion"] for pair, (_, texts) in compared.items()}
-    assert conclusions["resnet", "vit"] == "significantly better"
-    assert conclusions["small", "vit"] == "not enough evidence"
-    assert sorted(texts["adjusted_for"] for _, texts in compared.values()) == [1, 2, 2]  # one is the primary comparison
+    agreed = _agreed(_stored(trained, tmp_path / "all", lambda *_: True), capsys)
+    assert agreed["resnet", "vit"]["conclusion"] == "significantly better"
+    assert agreed["small", "vit"]["conclusion"] == "not enough evidence"
+    assert sorted(one["adjusted_for"] for one in agreed.values()) == [1, 2, 2]  # one is the primary comparison
 
 
 def test_compare_and_report_agree_on_two_models_with_a_missing_run(trained, tmp_path, capsys):
     folder = _stored(trained, tmp_path / "some", lambda c, s: c != "small" and (c, s) != ("vit", "s5"))
-    compared, reported = _both(folder, capsys)
-    _assert_same(compared, reported)
-    ((_, texts),) = compared.values()
-    assert (texts["seeds"], texts["conclusion"]) == (2, "no conclusion")
+    (pair,) = _agreed(folder, capsys).values()
+    assert (pair["seeds"], pair["conclusion"]) == (2, "no conclusion")
 
 
 def test_every_table_opens_with_the_most_frequent_class_and_a_constant_network_is_named(trained, tmp_path, capsys):

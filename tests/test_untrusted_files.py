@@ -38,27 +38,16 @@ PLACES = (
 )
 
 
-class Marked:
-    """The file that a hostile class writes, and specs that name the class."""
-
-    def __init__(self, folder: Path) -> None:
-        self.mark = folder / "executed"
-        (folder / "evil_module.py").write_text(f"open({str(self.mark)!r}, 'w').close()\nclass Evil: pass\n")
-
-    def specs(self) -> dict[str, Any]:
-        """By kind: a call, an import, and both as the texts that YAML would read as such."""
-        call = {"class_path": "subprocess.Popen", "init_args": {"args": ["touch", str(self.mark)]}}
-        importing = {"class_path": "evil_module.Evil"}
-        return {"call": call, "import": importing, "text": json.dumps(call), "name": "evil_module.Evil"}
-
-
 @pytest.fixture
-def marked(tmp_path, monkeypatch) -> Iterator[Marked]:
-    """A module that leaves a file when it is imported. At the end there must be none."""
+def specs(tmp_path, monkeypatch) -> Iterator[dict[str, Any]]:
+    """By kind: a call, an import, and both as the texts that YAML would read as such. At the end none was executed."""
+    mark = tmp_path / "executed"
+    (tmp_path / "evil_module.py").write_text(f"open({str(mark)!r}, 'w').close()\nclass Evil: pass\n")
     monkeypatch.syspath_prepend(tmp_path)
-    one = Marked(tmp_path)
-    yield one
-    assert not one.mark.exists()
+    call = {"class_path": "subprocess.Popen", "init_args": {"args": ["touch", str(mark)]}}
+    importing = {"class_path": "evil_module.Evil"}
+    yield {"call": call, "import": importing, "text": json.dumps(call), "name": "evil_module.Evil"}
+    assert not mark.exists()
     assert "evil_module" not in sys.modules
 
 
@@ -78,17 +67,17 @@ def _put(values: dict[str, Any], place: str, spec: Any) -> dict[str, Any]:
         if not isinstance(here.get(level), dict):
             here[level] = {}
         here = here[level]
-    here[last] = [spec] if last in ("passive_callbacks", "callbacks") or place.endswith("search.model") else spec
+    here[last] = [spec] if last in ("passive_callbacks", "callbacks") else spec
     return values
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("place", PLACES)
-def test_classes_named_in_a_checkpoint_or_config_are_not_instantiated(trained, marked, tmp_path, place, kind):
+def test_classes_named_in_a_checkpoint_or_config_are_not_instantiated(trained, specs, tmp_path, place, kind):
     contents = read_checkpoint(trained / "checkpoints" / "last.ckpt")
     values = yaml.safe_load((trained / "config.yaml").read_text())
     for origin in (contents["vit_vs_cnn"]["origin"], values):
-        origin["experiment"] = _put(origin["experiment"], place, marked.specs()[kind])
+        origin["experiment"] = _put(origin["experiment"], place, specs[kind])
     torch.save(contents, tmp_path / "changed.ckpt")
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(values))
     with contextlib.suppress(InputError):
@@ -100,10 +89,10 @@ def test_classes_named_in_a_checkpoint_or_config_are_not_instantiated(trained, m
 @pytest.mark.parametrize("command", [*COMMANDS, "run"])
 @pytest.mark.parametrize("file", ["checkpoint", "safetensors"])
 @pytest.mark.parametrize("kind", ["call", "import"])
-def test_no_command_instantiates_a_model_named_in_a_file(trained, marked, tmp_path, error_line, command, file, kind):
+def test_no_command_instantiates_a_model_named_in_a_file(trained, specs, tmp_path, error_line, command, file, kind):
     run = tmp_path / trained.name
     shutil.copytree(trained, run)
-    path = _with_model(run, file, marked.specs()[kind])
+    path = _with_model(run, file, specs[kind])
     if command == "run":
         (run / "result.json").unlink()
         path = run
@@ -131,12 +120,12 @@ def _with_model(run: Path, file: str, spec: Any) -> Path:
 
 
 @pytest.mark.parametrize("place", ["trainer.callbacks", "trainer.logger", "execution.passive_callbacks"])
-def test_classes_named_in_a_run_folder_are_refused_without_trust(trained, marked, tmp_path, error_line, place):
+def test_classes_named_in_a_run_folder_are_refused_without_trust(trained, specs, tmp_path, error_line, place):
     run = tmp_path / trained.name
     shutil.copytree(trained, run)
     (run / "result.json").unlink()
     values = yaml.safe_load((run / "config.yaml").read_text())
-    values["experiment"] = _put(values["experiment"], place, marked.specs()["import"])
+    values["experiment"] = _put(values["experiment"], place, specs["import"])
     (run / "config.yaml").write_text(yaml.safe_dump(values))
     assert "--trust" in error_line("run", run)
 
@@ -145,12 +134,11 @@ def test_classes_named_in_a_run_folder_are_refused_without_trust(trained, marked
     ("place", "kind"),
     [("models.vit.loss", "import"), ("models.vit.optimizer.name", "name"), ("execution.metrics.f1", "import")],
 )
-def test_a_network_opens_without_its_training_classes(trained, marked, tmp_path, place, kind):
+def test_a_network_opens_without_its_training_classes(trained, specs, tmp_path, place, kind):
     contents = read_checkpoint(trained / "checkpoints" / "last.ckpt")
-    about = contents["vit_vs_cnn"]
-    changes = {"models.vit.label_smoothing": 0.0, place: marked.specs()[kind]}
-    for name, value in changes.items():
-        about["origin"]["experiment"] = _put(about["origin"]["experiment"], name, value)
+    origin = contents["vit_vs_cnn"]["origin"]
+    for name, value in {"models.vit.label_smoothing": 0.0, place: specs[kind]}.items():
+        origin["experiment"] = _put(origin["experiment"], name, value)
     torch.save(contents, tmp_path / "changed.ckpt")
     wanted = ["--format", "safetensors", "--output", str(tmp_path / "out")]
     assert main(["export", str(tmp_path / "changed.ckpt"), *wanted]) == 0
@@ -158,8 +146,8 @@ def test_a_network_opens_without_its_training_classes(trained, marked, tmp_path,
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_print_config_creates_no_objects(marked, tmp_path, capsys, place):
-    values = _put(tiny_config(tmp_path), place, marked.specs()["call"])
+def test_print_config_creates_no_objects(specs, tmp_path, capsys, place):
+    values = _put(tiny_config(tmp_path), place, specs["call"])
     (tmp_path / "own.yaml").write_text(yaml.safe_dump(values))
     assert main(["train", "--config", str(tmp_path / "own.yaml"), "--print-config"]) in (0, 2)
     assert capsys.readouterr().err.count("\n") <= 1
@@ -196,7 +184,6 @@ def test_a_file_cannot_choose_where_to_write_or_what_to_download(trained, tmp_pa
 
 RECURSIVE: list[Any] = []
 RECURSIVE.append(RECURSIVE)
-MISFITS = {"class_names": ["a", "b"], "architecture": {"name": "resnet20"}}
 
 
 @pytest.mark.parametrize(
@@ -206,7 +193,8 @@ MISFITS = {"class_names": ["a", "b"], "architecture": {"name": "resnet20"}}
         ({"image_shape": [0, 32, 32]}, "image_shape"),
         ({"image_shape": "abc"}, "its network cannot be rebuilt"),
         ({"class_names": []}, "class_names"),
-        *(({name: value}, "does not fit its own model") for name, value in MISFITS.items()),
+        ({"class_names": ["a", "b"]}, "does not fit its own model"),
+        ({"architecture": {"name": "resnet20"}}, "does not fit its own model"),
         ({"architecture": {"name": "vit_giga"}}, "there is no model"),
         ({"image_shape": [3, 33, 32]}, "patch_size"),
         ({"class_names": [1] * 10}, "class_names"),
@@ -253,20 +241,16 @@ def _changed_head(change):
         (lambda path: path.write_text("not a checkpoint"), "checkpoint"),
         (lambda path: torch.save({"weights": torch.zeros(3)}, path), "was not written by vit_vs_cnn"),
         (lambda path: torch.save({"vit_vs_cnn": {}, "state_dict": {"a": 1}}, path), ""),
-        *(
-            (lambda path, contents=contents: torch.save(contents, path), "")
-            for contents in ({"vit_vs_cnn": 3}, [1], None)
-        ),
+        (lambda path: torch.save({"vit_vs_cnn": 3}, path), ""),
+        (lambda path: torch.save([1], path), ""),
+        (lambda path: torch.save(None, path), ""),
         (_changed_head(lambda value: value.to("meta")), "has no values"),
         (_changed_head(lambda value: value.to(torch.complex64)), "has torch.complex64 values"),
         (_changed_head(lambda value: value.to_sparse()), "has torch.float32 values (torch.sparse_coo)"),
-        (
-            _changed_head(lambda value: value.to(torch.int8)),
-            "head.weight has type torch.int8, and the network has torch.fl",
-        ),
+        (_changed_head(lambda value: value.to(torch.int8)), "head.weight has type torch.int8, and the network has"),
     ],
 )
-def test_a_damaged_or_malicious_checkpoint_is_refused(trained, marked, tmp_path, monkeypatch, damage, message):
+def test_a_damaged_or_malicious_checkpoint_is_refused(trained, specs, tmp_path, monkeypatch, damage, message):
     monkeypatch.chdir(tmp_path)  # where nothing may be executed
     path = Path(shutil.copy(trained / "checkpoints" / "last.ckpt", tmp_path / "changed.ckpt"))
     damage(path)
@@ -275,24 +259,19 @@ def test_a_damaged_or_malicious_checkpoint_is_refused(trained, marked, tmp_path,
     assert len(str(caught.value)) < 500, "a line that nobody reads to its end"
 
 
-def _altered(contents: dict[str, Any], how: str) -> dict[str, Any]:
-    about, state = contents["vit_vs_cnn"], contents["state_dict"]
-    match how:
-        case "a weight of another kind":
-            name = next(name for name in state if name.startswith("average.network."))
-            state[name] = state[name].to(torch.int64)[..., :1]
-        case "an unknown model":
-            about["origin"]["run"]["model"] = "nobody"
-        case "weights of NaN":
-            contents["state_dict"] = {name: torch.full_like(value, float("nan")) if value.is_floating_point() else value
-                                      for name, value in state.items()}  # fmt: skip
-    return contents
-
-
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("how", ["a weight of another kind", "an unknown model", "weights of NaN"])
 def test_every_command_refuses_an_altered_checkpoint_by_name(trained, tmp_path, error_line, command, how):
-    contents = _altered(read_checkpoint(trained / "checkpoints" / "last.ckpt"), how)
+    contents = read_checkpoint(trained / "checkpoints" / "last.ckpt")
+    state = contents["state_dict"]
+    if how == "an unknown model":
+        contents["vit_vs_cnn"]["origin"]["run"]["model"] = "nobody"
+    elif how == "a weight of another kind":
+        name = next(name for name in state if name.startswith("average.network."))
+        state[name] = state[name].to(torch.int64)[..., :1]
+    else:
+        values = {name: value * float("nan") for name, value in state.items() if value.is_floating_point()}
+        contents["state_dict"] = {**state, **values}
     (tmp_path / "run").mkdir()
     torch.save(contents, tmp_path / "run" / "altered.ckpt")
     assert "altered.ckpt" in error_line(command, tmp_path / "run" / "altered.ckpt")
