@@ -1,6 +1,7 @@
 """Figures of a comparison: classes, confusion, example images, calibration, corruptions, similarity."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas
@@ -53,7 +54,8 @@ def classes_figure(classes: Sequence[ClassAccuracy], styles: ModelStyles) -> Fig
     figure, (axis,) = make_axes(6.4, 1.2 + 0.27 * len(shown))
     for name in classes[0].accuracy:
         values = [100 * result.accuracy[name] for result in shown]
-        axis.plot(values, range(len(shown)), label=name, ms=5, **styles[name].line | {"ls": "none"})
+        points: dict[str, Any] = styles[name].line | {"ls": "none"}
+        axis.plot(values, range(len(shown)), label=name, ms=5, **points)
     for row, result in enumerate(shown):
         ends = [100 * min(result.accuracy.values()), 100 * max(result.accuracy.values())]
         axis.plot(ends, [row, row], color="#bbbbbb", zorder=0, linewidth=1.5)
