@@ -65,13 +65,16 @@ def test_a_folder_gets_a_report_and_a_repeated_command_keeps_its_plan(tmp_path, 
 def test_a_folder_that_cannot_be_read_in_half_of_the_minutes_is_sampled_once(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(pretrained, "_read_hub", _without_network)
     monkeypatch.setattr(CachedImages, "seconds_per_file", lambda *_: 0.21)
-    monkeypatch.setattr(time_plan, "_LEAST_SAMPLE", 40)
+    monkeypatch.setattr(time_plan, "_MIN_SAMPLE", 40)
     draw_photographs(tmp_path / "photos", classes=(0, 3), of_each=60, side=16)
     assert _decide(tmp_path, "--minutes", "0.5", *SMALL, "--protocol.train_sizes", "[20]") == 0
     printed = " ".join(capsys.readouterr().err.split())
-    assert "A sample of 71 of the 120 images is used, as reading all takes about 25 s." in printed
-    assert "To use all: --data.folder.max_images 120 --minutes 1" in printed and "71 usable images" in printed
+    assert "Using a sample of 71 of 120 images: reading all and computing their features takes about 25 s" in printed
+    assert (
+        "To use all: another --name with --data.folder.max_images 120 --minutes 1" in printed
+        and "71 usable images" in printed
+    )
     monkeypatch.setattr(CachedImages, "seconds_per_file", lambda *_: 9.0)
     assert _decide(tmp_path, "--minutes", "0.5", *SMALL, "--protocol.train_sizes", "[20]") == 0
     printed = capsys.readouterr().err
-    assert "2 of 2 runs finished before" in printed and "A sample" not in printed
+    assert "2 of 2 runs finished before" in printed and "Continuing with the sample of 71 images" in printed

@@ -238,12 +238,16 @@ def test_a_sample_is_stratified_by_class_and_split_and_part_of_a_larger_one(root
         for name, count in zip(("ant", "bee"), counts, strict=True):
             fill(root / split / name, count)
     small, large = (open_folder(root, options(max_images=count)) for count in (24, 60))
-    for source, train, test in ((small, [12, 4], [6, 2]), (large, [30, 10], [15, 5])):
+    for source, train, test in ((small, [11, 4], [6, 3]), (large, [30, 10], [15, 5])):
         counts = {"train": dict(zip(("ant", "bee"), train, strict=True))}
         counts["test"] = dict(zip(("ant", "bee"), test, strict=True))
         assert source.provenance()["counts"] == counts
     assert {*small.listing.names} < {*large.listing.names}
     assert {*open_folder(root, options(max_images=24, split_seed=1)).listing.names} != {*small.listing.names}
+    fill(root / "train" / "cat", 4)
+    fill(root / "test" / "cat", 1)
+    rare = open_folder(root, options(max_images=24)).provenance()["counts"]
+    assert (rare["train"]["cat"], rare["test"]["cat"]) == (3, 1)
     expected = "class 'bee' has 1 sampled train images, and needs at least 2"
     assert expected in message_of(open_folder(root, options(max_images=6)).train)
 

@@ -48,6 +48,8 @@ CLASS_PROBLEMS = frozenset(
     {"class with too few images", "class that is not in train/", "class name that is not UTF-8", "split without images"}
 )
 _SHOWN_PROBLEMS = 3
+#: Images of each class and split that a sample has first, so that rare classes can be trained on and tested.
+MIN_SAMPLED = 3
 #: Numeric labels are measurements if at least so many differ, and each has fewer images than this on average.
 MIN_DISTINCT_NUMBERS, MIN_IMAGES_PER_NUMBER = 10, 3
 
@@ -118,7 +120,10 @@ class ImageListing:
         return replace(self, **parts)
 
     def sample(self, count: int | None, seed: int) -> "ImageListing":
-        """The listing of ``count`` images in the order of ``nested_order``, by class and split; all with None."""
+        """The listing of ``count`` images, stratified by class and split; all with None.
+
+        A larger sample contains a smaller one, which has ``MIN_SAMPLED`` images of each class and split, if there are.
+        """
         if count is None or count >= len(self.names):
             return self
         import torch
@@ -129,10 +134,14 @@ class ImageListing:
             SPLITS.index(split) * len(self.class_names) + label
             for split, label in zip(self.splits, self.labels, strict=True)
         ]
-        sampled = self.select(sorted(nested_order(torch.tensor(pairs), seed)[:count].tolist()))
+        first, others, taken = list[int](), list[int](), Counter[int]()
+        for row in nested_order(torch.tensor(pairs), seed).tolist():
+            taken[pairs[row]] += 1
+            (first if taken[pairs[row]] <= MIN_SAMPLED else others).append(row)
+        sampled = self.select(sorted([*first, *others][:count]))
         known = {problem.name for problem in self.problems}
-        small = [problem for problem in sampled.small_classes("sampled ") if problem.name not in known]
-        return replace(sampled, problems=[*self.problems, *small])
+        small = sampled.small_classes("sampled ", splits={*self.splits})
+        return replace(sampled, problems=[*self.problems, *(problem for problem in small if problem.name not in known)])
 
     def counts(self) -> dict[str, dict[str, int]]:
         """Number of images of each class in each split."""

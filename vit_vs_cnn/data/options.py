@@ -221,8 +221,8 @@ class FileOptions(ImageOptions):
         skip_unreadable: leave out files that cannot be used, with a warning and a list, instead of stopping.
         duplicates: keep, or drop copies (images with equal pixels). drop keeps the first image of equal ones, in the
             order training, validation, test; of copies in different classes it keeps none.
-        max_images: use a sample of so many files, stratified by class and split. A larger one contains a smaller one.
-            Default: all; with minutes, as many as can be read in that time.
+        max_images: number of images in a sample, stratified by class and split. A larger sample contains a smaller one.
+            Default: all, or with minutes a sample if reading all takes more than half of them.
     """
 
     image_size: int | tuple[int, int] = 64
@@ -232,7 +232,7 @@ class FileOptions(ImageOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_numbers(vars(self), "{name}: {value}; it must be {bounds}", max_images=Bounds(at_least=1))
+        check_numbers(vars(self), "{name}: {value}; it must be {bounds}", max_images=Bounds(at_least=1, is_whole=True))
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ import copy
 import itertools
 import math
 import os
+import warnings
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -48,8 +49,10 @@ _VALIDATIONS = 6  # of a run: five in the training and one at its end
 _PROCESS = 12.0  # seconds until a new process has read the images
 _MARGIN = 1.15  # other work on the machine, and the report
 
-#: Share of the minutes for reading files and computing features, smallest sample that is chosen, and timed files.
-_READING_SHARE, _LEAST_SAMPLE, _TIMED_FILES = 0.5, 1000, 64
+#: Share of the minutes for reading files and computing features.
+_READING_SHARE = 0.5
+#: Images of the smallest sample that is chosen, and of the timing.
+_MIN_SAMPLE, _TIMED_FILES = 1000, 64
 
 #: Suffixes of the names of a pretrained model and of the same network fine-tuned.
 _PRETRAINED, _FINETUNED = "_pretrained", "_finetuned"
@@ -171,6 +174,7 @@ class GridTimeModel:
         return count * self.feature_seconds_per_image(model)
 
     def feature_seconds_per_image(self, model: str) -> float:
+        """Time for the features of an image; several are computed at a time."""
         protocol = self.experiment.protocol
         at_a_time = count_parallel_batches(protocol.threads) if trains_on_cpu(self.experiment) else 1
         return self.times[model] / (3 * protocol.batch_size) / at_a_time
@@ -267,40 +271,60 @@ def choose_max_images(experiment: Experiment, console: Console) -> Experiment:
     ``max_images`` is kept. Raises InputError: unusable files, or a network that fails.
     """
     options, minutes = experiment.data.file_options, experiment.minutes
-    if minutes is None or options is None or options.max_images is not None:
+    if minutes is None or options is None or options.max_images is not None or is_launched_from_outside():
         return experiment
 
-    def limited(count: int | None) -> Experiment:
-        sampled = {experiment.data.kind: replace(options, max_images=count)}
-        return replace(experiment, data=replace(experiment.data, **sampled))
+    def with_options(**changes: Any) -> Experiment:
+        changed = {experiment.data.kind: replace(options, **changes)}
+        return replace(experiment, data=replace(experiment.data, **changed))
 
-    if (started := _started_experiment(experiment)) is not None:
-        return limited(None if started.data.file_options is None else started.data.file_options.max_images)
+    if (started := _started_experiment(experiment)) is not None and started.data.file_options is not None:
+        if (sample := started.data.file_options.max_images) is not None:
+            console.print(f"Continuing with the sample of {sample:,} images; a larger one needs another --name")
+        return with_options(max_images=sample)
     source = open_source(experiment.data)
     assert isinstance(source, CachedImages), "files are cached"
-    count, least = len(source.listed.names), max(_LEAST_SAMPLE, PER_CLASS * len(source.listed.class_names))
+    count, few = len(source.listed.names), PER_CLASS * len(source.listed.class_names)
+    largest = max((size for size in experiment.protocol.train_sizes if size != "all"), default=0)
+    least = max(_MIN_SAMPLE, few, math.ceil(int(largest) / (1 - options.test_fraction)) + few)
     if count <= least:
         return experiment
-    console.print(f"Timing a few of {count:,} images ...")
-    sampled = choose_precision(limited(least))
-    pool = ExperimentData.from_experiment(sampled)
-    probes = [name for name, model in sampled.models.items() if model.finetune.head]
-    costs = GridTimeModel(sampled, pool, {name: seconds_per_step(sampled, name, pool) for name in probes})
-    decodings = 1 + sum(model.weights is not None for model in sampled.models.values())  # at the size of each network
-    seconds = decodings * source.seconds_per_file(_TIMED_FILES) + sum(map(costs.feature_seconds_per_image, probes))
-    affordable = max(least, round_down(_READING_SHARE * 60 * minutes / seconds))
+    console.print(f"Estimating the time to read {count:,} images ...")
+    decodings = 1 + sum(
+        model.weights is not None for model in experiment.models.values()
+    )  # at the size of each network
+    seconds = decodings * source.seconds_per_file(_TIMED_FILES) + _feature_seconds(
+        with_options(max_images=max(_TIMED_FILES, few), skip_unreadable=True)
+    )
+    affordable, needed = _READING_SHARE * 60 * minutes / seconds, math.ceil(count * seconds / _READING_SHARE / 60)
     if affordable >= count:
         return experiment
-    needed = math.ceil(count * seconds / _READING_SHARE / 60)
+    if least * seconds > 60 * minutes:
+        raise InputError(
+            f"minutes {minutes:g}: reading the smallest sample ({least:,} of {count:,} images) and computing its "
+            f"features takes about {duration(least * seconds)}; use --minutes {math.ceil(2 * least * seconds / 60)}"
+        )
+    sample = max(least, _round_down_to_two_digits(affordable))
     console.print(
-        f"A sample of {affordable:,} of the {count:,} images is used, as reading all takes about "
-        f"{duration(count * seconds)}. To use all: --data.{experiment.data.kind}.max_images {count} --minutes {needed}"
+        f"Using a sample of {sample:,} of {count:,} images: reading all and computing their features takes about "
+        f"{duration(count * seconds)}, more than half of --minutes {minutes:g}. To use all: another --name with "
+        f"--data.{experiment.data.kind}.max_images {count} --minutes {needed}"
     )
-    return limited(affordable)
+    return with_options(max_images=sample)
 
 
-def round_down(value: float) -> int:
-    """A number rounded down to two digits."""
+def _feature_seconds(experiment: Experiment) -> float:
+    """Time for the features of an image, of all linear probes, measured with the images of the experiment."""
+    experiment = choose_precision(experiment)
+    if not (probes := [name for name, model in experiment.models.items() if model.finetune.head]):
+        return 0.0
+    with warnings.catch_warnings(action="ignore"):  # the audit reports unusable files
+        pool = ExperimentData.from_experiment(experiment)
+        costs = GridTimeModel(experiment, pool, {name: seconds_per_step(experiment, name, pool) for name in probes})
+    return sum(map(costs.feature_seconds_per_image, probes))
+
+
+def _round_down_to_two_digits(value: float) -> int:
     unit = 10 ** max(0, len(str(int(value))) - 2)
     return int(value) // unit * unit
 

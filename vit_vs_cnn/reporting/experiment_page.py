@@ -219,10 +219,13 @@ def _protocol(config: Mapping[str, Any], findings: Findings) -> dict[str, Cell]:
         raise InputError(f"data: expected a mapping, got {own!r}")
     data = {"source": Data.source, "root": Data.root, **own}  # settings of older versions are not read
     source = f"{data['source']}, {findings.results[0].data.fingerprint}"
+    options = own.get(str(data["source"]))
+    count = options.get("max_images") if isinstance(options, Mapping) else None
+    sample = "" if count is None else f" (a sample of {count} images)"
     details = [result.data.data_details.get("skipped") or {} for result in findings.results]
     skipped = [of_run["counts"] for of_run in details if "counts" in of_run]
     return {
-        "images": source if data["source"] == "synthetic" else f"{source}, in {data['root']}",
+        "images": source if data["source"] == "synthetic" else f"{source}, in {data['root']}{sample}",
         **({"files left out": format_counts(skipped[0])} if skipped else {}),
         "scored on": tables.scored_images_text(findings.results),
     }
