@@ -38,6 +38,7 @@ NOT_RUN = {
     r"\$ (python -m venv|source )": "creates an empty environment",
     r"\$ python -m tests\.check": "runs the tests, this one among them",
     r"\$ vit-vs-cnn train .*--name finetuned": "downloads pretrained weights",
+    r"\$ (lightly-train|vit-vs-cnn train .*=simclr/)": "needs LightlyTrain, which is not installed for the tests",
     r"\$ python -m benchmarks\.record": "NAME is an experiment of the reader",
     r"\$ (jupyter lab|tensorboard)": "serves until it is stopped",
 }
