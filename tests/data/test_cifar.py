@@ -63,7 +63,7 @@ def make(root, name, dump=python_2_pickle, count=COUNT):
     for file, content in contents.items():
         write(folder / file, dump(content))
     names = [f"class {label}" for label in range(num_classes)]
-    write(folder / published.meta[0], dump({"coarse_label_names": ["x"], published.names_key: names}))
+    write(folder / published.meta[0], dump({"coarse_label_names": ["x"], published.class_names_key: names}))
     return contents
 
 
@@ -88,7 +88,7 @@ def test_names_and_checksums_are_those_of_torchvision(name):
     ours, theirs = PUBLISHED[name], {"cifar10": datasets.CIFAR10, "cifar100": datasets.CIFAR100}[name]
     assert (ours.folder, ours.archive, ours.url) == (theirs.base_folder, theirs.filename, theirs.url)
     assert [*ours.train.items(), *ours.test.items()] == [tuple(file) for file in theirs.train_list + theirs.test_list]
-    assert (*ours.meta, ours.names_key) == (theirs.meta["filename"], theirs.meta["md5"], theirs.meta["key"])
+    assert (*ours.meta, ours.class_names_key) == (theirs.meta["filename"], theirs.meta["md5"], theirs.meta["key"])
     assert ours.archive_md5 == theirs.tgz_md5
 
 

@@ -26,11 +26,11 @@ from vit_vs_cnn.errors import InputError, one_line
 
 
 class PublishedFiles(NamedTuple):
-    """File names and MD5 checksums, as on https://www.cs.toronto.edu/~kriz/cifar.html and in torchvision.
+    """File names and MD5 checksums, as in torchvision, whose loader would unpickle any object in a file.
 
     Arguments:
-        train, test, meta: name and checksum of files; ``meta`` has the names of the classes.
-        names_key, labels_key: keys of the names of the classes and of the labels.
+        train, test, meta: names and checksums of files; ``meta`` holds the names of the classes.
+        class_names_key, labels_key: keys of the names of the classes and of the labels in these files.
     """
 
     title: str
@@ -40,7 +40,7 @@ class PublishedFiles(NamedTuple):
     train: dict[str, str]
     test: dict[str, str]
     meta: tuple[str, str]
-    names_key: str
+    class_names_key: str
     labels_key: str
 
     @property
@@ -48,7 +48,7 @@ class PublishedFiles(NamedTuple):
         return f"https://www.cs.toronto.edu/~kriz/{self.archive}"
 
     @property
-    def names(self) -> list[str]:
+    def file_names(self) -> list[str]:
         return [*self.train, *self.test, self.meta[0]]
 
 
@@ -119,7 +119,7 @@ class CifarSource:
     def _load(self, split: Literal["train", "test"]) -> LabelledImages:
         published, folder = self.published, self._obtain()
         key, path = published.labels_key, folder / published.meta[0]
-        names = self._read(path, published.meta[1]).get(published.names_key)
+        names = self._read(path, published.meta[1]).get(published.class_names_key)
         if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
             raise InputError(f"{path}: holds no list of class names; download the file again")
         images, labels = [], []
@@ -158,7 +158,7 @@ class CifarSource:
 
     def _find(self) -> Path | None:
         for folder in (self.root / self.published.folder, self.root):
-            if all((folder / name).is_file() for name in self.published.names):
+            if all((folder / name).is_file() for name in self.published.file_names):
                 return folder
         return None
 
@@ -185,9 +185,11 @@ class CifarSource:
                     _check_md5(archive, compute_md5(archive), expected, delete=archive)
                 folder = self.root / published.folder
                 with tempfile.TemporaryDirectory(dir=self.root, prefix=f".{archive.name}-") as unpacked:
-                    extract_members(archive, [f"{folder.name}/{name}" for name in self.published.names], Path(unpacked))
+                    extract_members(
+                        archive, [f"{folder.name}/{name}" for name in self.published.file_names], Path(unpacked)
+                    )
                     folder.mkdir(exist_ok=True)
-                    for name in self.published.names:
+                    for name in self.published.file_names:
                         os.replace(Path(unpacked, folder.name, name), folder / name)
                 return folder
         except OSError as error:

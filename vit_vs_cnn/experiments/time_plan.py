@@ -290,9 +290,8 @@ def choose_max_images(experiment: Experiment, console: Console) -> Experiment:
     if count <= least:
         return experiment
     console.print(f"Estimating the time to read {count:,} images ...")
-    decodings = 1 + sum(
-        model.weights is not None for model in experiment.models.values()
-    )  # at the size of each network
+    # Files are decoded again at the input size of each pretrained network.
+    decodings = 1 + sum(model.weights is not None for model in experiment.models.values())
     seconds = decodings * source.seconds_per_file(_TIMED_FILES) + _feature_seconds(
         with_options(max_images=max(_TIMED_FILES, few), skip_unreadable=True)
     )
