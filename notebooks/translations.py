@@ -1,8 +1,8 @@
 """Chinese notebooks: the text is that of ``zh/NN_name.md``, everything else that of the English notebook.
 
 A translation has one part for each Markdown cell. A part begins with the number of the cell and with a hash of the
-English text that it translates: ``<!-- cell 3 1a2b3c4d5e6f -->``. ``{{2}}`` is the second displayed formula or image of
-the English cell. Other links are relative to the Chinese notebook.
+English text that it translates: ``<!-- cell 3 1a2b3c4d5e6f -->``. ``{{2}}`` stands for the second block of the English
+cell, where displayed formulas and images are counted together. Other links are relative to the Chinese notebook.
 """
 
 import copy

@@ -71,7 +71,7 @@ def test_a_folder_that_cannot_be_read_in_half_of_the_minutes_is_sampled_once(tmp
     printed = " ".join(capsys.readouterr().err.split())
     assert "Using a sample of 71 of 120 images: reading all and computing their features takes about 25 s" in printed
     assert (
-        "To use all: another --name with --data.folder.max_images 120 --minutes 1" in printed
+        "start again with another --name, --data.folder.max_images 120 and --minutes 1" in printed
         and "71 usable images" in printed
     )
     monkeypatch.setattr(CachedImages, "seconds_per_file", lambda *_: 9.0)

@@ -67,5 +67,5 @@ def check_mask(mask: Tensor, dimensions: int) -> None:
     if mask.ndim > dimensions:
         raise ValueError(
             f"mask of shape {tuple(mask.shape)} has more dimensions than the scores ({dimensions}); masks of sequences "
-            "have a dimension for heads, (batch, 1, queries, keys): give the scores one, or use mask.squeeze(1)"
+            "have a dimension for heads, (batch, 1, queries, keys): use scores.unsqueeze(1), or mask.squeeze(1)"
         )

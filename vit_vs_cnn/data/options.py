@@ -221,8 +221,8 @@ class FileOptions(ImageOptions):
         skip_unreadable: leave out files that cannot be used, with a warning and a list, instead of stopping.
         duplicates: keep, or drop copies (images with equal pixels). drop keeps the first image of equal ones, in the
             order training, validation, test; of copies in different classes it keeps none.
-        max_images: number of images in a sample, stratified by class and split. A larger sample contains a smaller one.
-            Default: all, or with minutes a sample if reading all takes more than half of them.
+        max_images: largest number of images, a sample stratified by class and split. A larger sample contains a smaller
+            one. Default: all, or a sample if minutes are set and reading all takes more than half of that time.
     """
 
     image_size: int | tuple[int, int] = 64

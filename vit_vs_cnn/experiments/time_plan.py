@@ -267,8 +267,8 @@ def budget_steps(budget: Budget) -> tuple[int, ...]:
 def choose_max_images(experiment: Experiment, console: Console) -> Experiment:
     """The experiment with a sample of its files, if reading all takes more than half of its ``minutes``.
 
-    The time includes the features for linear probes. A started experiment keeps its sample, and a user's choice of
-    ``max_images`` is kept. Raises InputError: unusable files, or a network that fails.
+    The time of reading includes the features for linear probes. A started experiment keeps its sample, and a user's
+    choice of ``max_images`` is kept. Raises InputError: unusable files, or a network that fails.
     """
     options, minutes = experiment.data.file_options, experiment.minutes
     if minutes is None or options is None or options.max_images is not None or is_launched_from_outside():
@@ -306,8 +306,8 @@ def choose_max_images(experiment: Experiment, console: Console) -> Experiment:
     sample = max(least, _round_down_to_two_digits(affordable))
     console.print(
         f"Using a sample of {sample:,} of {count:,} images: reading all and computing their features takes about "
-        f"{duration(count * seconds)}, more than half of --minutes {minutes:g}. To use all: another --name with "
-        f"--data.{experiment.data.kind}.max_images {count} --minutes {needed}"
+        f"{duration(count * seconds)}, more than half of --minutes {minutes:g}. To use all, start again with another "
+        f"--name, --data.{experiment.data.kind}.max_images {count} and --minutes {needed}"
     )
     return with_options(max_images=sample)
 
