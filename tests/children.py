@@ -18,6 +18,6 @@ def start(target: Callable[..., object], *given: Any) -> BaseProcess:
 
 
 def exit_code(child: BaseProcess) -> int | None:
-    """Exit code of a child that ends within two minutes; None otherwise."""
-    child.join(120)
+    """Exit code of a child that ends within five minutes; None otherwise."""
+    child.join(300)
     return child.exitcode

@@ -27,7 +27,7 @@ BASE["models"]["vit"] |= {
     "by_size": {120: {"optimizer": {"lr": 0.01}}},
 }
 BASE["models"]["resnet"]["optimizer"]["options"] = {"nesterov": True}
-BASE["execution"] |= {"compile": False, "channels_last": False, "passive_callbacks": []}
+BASE["execution"] |= {"channels_last": False, "passive_callbacks": []}
 #: Values for any place.
 VALUES: tuple[Any, ...] = (
     *(None, True, False, 0, -1, 1, 2, 3, 7, 1000, 10**5, 10**9, 10**18, 10**20, 10**400, -(10**30)),

@@ -52,7 +52,7 @@ SMALLER = {
     r"--config (configs/)?(cifar10|regimes)": CIFAR,
     r"--config regimes_cpu": "--protocol.train_sizes [5000]",
     r"--models\.vit\.pretrain": "--models.vit.pretrain.steps 2",
-    r"--config cifar10 ": f"--protocol.train_sizes [400] --protocol.batch_size 32 --execution.compile false {NANO}",
+    r"--config cifar10 ": f"--protocol.train_sizes [400] --protocol.batch_size 32 {NANO}",
     r"--config (configs/)?(folder|decide)|mine\.yaml": "--protocol.budget.steps 1",
     r"^(?!.*your_images).*(--config (configs/)?(folder|decide)|mine\.yaml)": "--protocol.train_sizes [40]",
     r"^(?!.*your_images).*--config (configs/)?decide": "--protocol.seeds [0]",

@@ -59,7 +59,7 @@ def test_every_config_of_the_project_is_valid_also_by_the_json_schema(path):
         ("trainer.max_steps", 3, "trainer.max_steps cannot be set: set protocol.budget instead"),
         ("trainer.callbacks", [ACCUMULATION], "Scheduler is not allowed: it changes the number of optimizer steps"),
         ("execution.passive_callbacks", [TIMER], "CustomTimer is not allowed: a budget in seconds"),
-        ("execution.compile", "maybe", "execution.compile: expected true or false, got maybe"),
+        ("execution.channels_last", "maybe", "execution.channels_last: expected true or false or null, got maybe"),
         ("name", "../up", "name: expected a text that can name a folder"),
         ("models.vit.finetune", "none", "models.vit.finetune: expected full, head, or a mapping"),
         ("models.vit.finetune", {"last": -1}, "models.vit.finetune: last -1 must be at least 0"),

@@ -19,7 +19,7 @@ from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.config.reading import override
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments import runner, timing
-from vit_vs_cnn.experiments.timing import choose_precision
+from vit_vs_cnn.experiments.timing import choose_precision, choose_settings
 from vit_vs_cnn.files import write_text
 from vit_vs_cnn.images.experiment_data import ExperimentData
 from vit_vs_cnn.workers import supervisor
@@ -124,3 +124,30 @@ def test_half_precision_is_chosen_for_supporting_hardware_and_kept_if_continued(
     assert choose_precision(experiment).trainer["precision"] == "bf16-mixed"
     named = replace(experiment, trainer={"precision": "32-true"})
     assert choose_precision(named) is named
+
+
+@pytest.mark.parametrize(
+    ("steps", "compiled_seconds", "chosen", "text"),
+    [
+        (23, 0.5, False, ""),  # takes less time than compiling
+        (10**6, 0.5, True, "resnet: 1 s for a step, 0.5 s compiled. Training with compilation, which takes"),
+        (10**6, 1.1, False, "Training without compilation, which takes"),
+        (10**6, None, False, "Training without compilation, which fails: no compiler"),
+    ],
+)
+def test_training_is_compiled_if_that_saves_time_and_a_started_experiment_keeps_the_choice(
+    tmp_path, monkeypatch, steps, compiled_seconds, chosen, text
+):
+    def seconds_per_step(experiment, *_):
+        if experiment.protocol.compile is True and compiled_seconds is None:
+            raise InputError("no compiler")
+        return compiled_seconds if experiment.protocol.compile is True else 1.0
+
+    monkeypatch.setattr(timing, "seconds_per_step", seconds_per_step)
+    experiment = tiny_experiment(tmp_path, protocol={"train_sizes": [120], "budget": {"steps": steps}})
+    pool, output = ExperimentData.from_experiment(experiment), io.StringIO()
+    assert choose_settings(experiment, pool, Console(quiet=True), is_planned=False).protocol.compile == "auto"
+    assert choose_settings(experiment, pool, Console(file=output, width=500)).protocol.compile is chosen
+    assert text in output.getvalue()
+    write_text(experiment.folder / "experiment.yaml", f"protocol: {{compile: {str(not chosen).lower()}}}\n")
+    assert choose_settings(experiment, pool, Console(quiet=True)).protocol.compile is not chosen

@@ -300,3 +300,19 @@ def test_progress_lines_are_few_and_the_last_one_is_complete(monkeypatch, tmp_pa
     lines = output.getvalue().splitlines()
     assert [line.split()[2] for line in lines] == printed
     assert [line for line in lines if line.endswith("finishing")] == lines[-1:]
+
+
+def test_training_steps_are_compiled_and_evaluation_is_not(monkeypatch):
+    calls = []
+
+    def count(forward, *, dynamic):
+        return lambda images: (calls.append(len(images)), forward(images))[1]
+
+    monkeypatch.setattr(torch, "compile", count)
+    module = fit(_classifier(compile=True), training_data())
+    assert calls == [5] * STEPS
+    module(torch.zeros(2, 3, 8, 8))
+    assert len(calls) == STEPS
+    eager = fit(_classifier(), training_data())
+    assert module.state_dict().keys() == eager.state_dict().keys()
+    torch.testing.assert_close(module.network.state_dict(), eager.network.state_dict())

@@ -71,11 +71,11 @@ def _assert_same(one: Any, other: Any, where: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("precision", "optimizer"), [pytest.param("32-true", "adamw", marks=pytest.mark.slow), ("bf16-mixed", "muon")]
+    ("precision", "optimizer", "is_compiled"), [("32-true", "adamw", True), ("bf16-mixed", "muon", False)]
 )
-def test_killed_runs_resume_bit_for_bit(tmp_path, precision, optimizer):
+def test_killed_runs_resume_bit_for_bit(tmp_path, precision, optimizer, is_compiled):
     values = tiny_config(tmp_path)
-    values["protocol"] |= {"budget": {"steps": 11}}
+    values["protocol"] |= {"budget": {"steps": 11}, "compile": is_compiled}
     values["trainer"] |= {"precision": precision}
     values["models"]["vit"]["optimizer"] = {"name": optimizer}
     uninterrupted, killed = _two_outputs(values)

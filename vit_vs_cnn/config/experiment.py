@@ -145,6 +145,7 @@ class Experiment:
             "budget": plain_values(budget),
             "batch_size": self.protocol.batch_size,
             "threads": self.protocol.threads,
+            "compile": self.protocol.compile is True,
             "scored_on": self.protocol.scored_on,
             "model": settings,
             "world_size": world_size,

@@ -63,6 +63,7 @@ def default_settings() -> dict[str, Any]:
         "data": {"validation_fraction": data.validation_fraction},
         "budget": {"steps": None, "epochs": None, "flops": None},
         "threads": protocol["threads"],
+        "compile": False,
         "world_size": 1,
         "model": model | {"augmentation": plain_values(Augmentation())},
         "trainer": dict(TRAINER_DEFAULTS),

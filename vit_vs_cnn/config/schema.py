@@ -184,6 +184,8 @@ class Protocol:
         batch_size: Images of one optimizer step, over all devices.
         threads: Threads of PyTorch in every run. They decide how sums are rounded: with the same number a run gives the
             same weights on every machine.
+        compile: Compile training steps with torch.compile, which rounds differently. auto does if the time that it
+            saves is more than twice the time that it takes; a short experiment is not compiled.
         scored_on: test, or validation while recipes are being chosen; the test images are then not used.
         test_folds: Test networks on folds, or train them on all folds: for a network to use, scored on validation.
         pairs: Models that are compared with each other, as [[vit, resnet], ...]; null for all pairs. With
@@ -197,6 +199,7 @@ class Protocol:
     seeds: list[int] = field(default_factory=lambda: [0])
     batch_size: int = 128
     threads: int = 1
+    compile: Literal["auto"] | bool = "auto"
     scored_on: Literal["test", "validation"] = "test"
     test_folds: bool = True
     pairs: list[list[str]] | None = None
@@ -495,7 +498,6 @@ class Execution:
     """Settings of the execution. They change neither results, beyond rounding, nor the folders of runs.
 
     Args:
-        compile: Compile the networks with torch.compile.
         channels_last: Channels-last layout of images and convolutions; null for where it is faster: in single precision
             on a CPU, and in half precision on a GPU.
         checkpoint_interval: Steps between checkpoints, which a killed run loses at most; null for 5 % of the run.
@@ -506,7 +508,6 @@ class Execution:
             trainer.callbacks are part of the name of a run, except for Lightning's own passive ones.
     """
 
-    compile: bool = False
     channels_last: bool | None = None
     checkpoint_interval: int | None = None
     validation_interval: int | None = None

@@ -17,7 +17,7 @@ from vit_vs_cnn.config.user_code import make_transform
 from vit_vs_cnn.console import format_count, join_names
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments.analysis_plan import AnalysisPlan, make_analysis_plan, register_plan
-from vit_vs_cnn.experiments.timing import choose_micro_batches, choose_precision
+from vit_vs_cnn.experiments.timing import choose_settings
 from vit_vs_cnn.experiments.tuning import tune
 from vit_vs_cnn.images.experiment_data import ExperimentData
 from vit_vs_cnn.mappings import flatten, group_by
@@ -62,11 +62,10 @@ def run_experiment(
 
     Raises InputError, RunsFailed and Interrupted, as ``train``. The same command resumes.
     """
-    experiment = choose_precision(experiment)
     processes = world_size(experiment)
     if pool is None or (pool.rotates and experiment.searches_recipes):
         pool = ExperimentData.from_experiment(experiment)
-    experiment = choose_micro_batches(experiment, pool, console)
+    experiment = choose_settings(experiment, pool, console)
     runs = grid(experiment, pool, world_size=processes)
     if not force:
         _refuse_other_settings(experiment.folder, runs, are_recipes_final=experiment.tuning.trials is None)

@@ -20,7 +20,7 @@ from vit_vs_cnn.console import format_count, join_names
 from vit_vs_cnn.data.image_cache import CachedImages
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments.analysis_plan import find_binding_plan
-from vit_vs_cnn.experiments.timing import choose_micro_batches, choose_precision, runs_at_a_time, seconds_per_step
+from vit_vs_cnn.experiments.timing import choose_precision, choose_settings, runs_at_a_time, seconds_per_step
 from vit_vs_cnn.experiments.tuning import count_splits
 from vit_vs_cnn.images.experiment_data import ExperimentData, open_source
 from vit_vs_cnn.runs.status import duration
@@ -346,7 +346,7 @@ def plan_for_time(
         )
     started = _started_experiment(experiment)
     pool = pool or ExperimentData.from_experiment(experiment)
-    experiment = choose_micro_batches(choose_precision(experiment), pool, console)
+    experiment = choose_settings(experiment, pool, console, is_planned=False)
     if started is not None:
         return _continue_plan(experiment, started, pool, fixed=fixed, console=console)
     sets, all_costs = _model_sets(experiment), GridTimeModel(experiment, pool, _time_steps(experiment, pool, console))

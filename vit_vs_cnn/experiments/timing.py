@@ -1,11 +1,13 @@
-"""Times of training steps on this machine, and settings that are chosen for it: precision and images at a time."""
+"""Times of training steps on this machine, and settings that are chosen for it, such as the precision."""
 
+import itertools
 import math
 import os
 import statistics
 import time
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from lightning.fabric import Fabric
@@ -16,6 +18,7 @@ from torch.nn import functional as F
 from vit_vs_cnn.config.experiment import Experiment, read_config
 from vit_vs_cnn.config.trainer import AUTO_PRECISION
 from vit_vs_cnn.config.user_code import make_transform
+from vit_vs_cnn.console import join_names
 from vit_vs_cnn.data.batches import TrainingBatches, TrainingData
 from vit_vs_cnn.devices import bfloat16_units, free_memory, synchronize
 from vit_vs_cnn.errors import InputError, one_line
@@ -26,6 +29,8 @@ from vit_vs_cnn.networks.preparation import PreparedRun, prepare_network
 from vit_vs_cnn.networks.pretrained import weights_identities
 from vit_vs_cnn.process import limit_threads
 from vit_vs_cnn.runs.run import Run
+from vit_vs_cnn.runs.status import duration
+from vit_vs_cnn.training.classifier import compile_steps
 from vit_vs_cnn.workers.fit import scaled_augmentation
 from vit_vs_cnn.workers.supervisor import count_workers
 from vit_vs_cnn.workers.trainer import trains_on_cpu, uses_channels_last, world_size
@@ -34,6 +39,12 @@ from vit_vs_cnn.workers.trainer import trains_on_cpu, uses_channels_last, world_
 _WARM_UP, _TIMED, _SECONDS = 2, 8, 3.0
 #: The same for the forward passes of a linear probe, and their batch size, which is smaller than that of training.
 _PROBE_WARM_UP, _PROBE_TIMED, _PROBE_BATCH = 1, 2, 4
+#: Time of compiling a network, and the largest share of an experiment that may be spent on trying it.
+_COMPILE_SECONDS, _COMPILE_SHARE = 30.0, 0.05
+#: Time in which a run finds its compiled network in torch's cache.
+_COMPILED_START_SECONDS = 2.0
+#: More FLOPs and steps in a second than small networks make, for training that was not timed.
+_FLOPS_PER_SECOND, _STEPS_PER_SECOND = 1e11, 200.0
 #: Share of the free memory that training may take; and the memory of a process before its first step.
 _MEMORY_SHARE, _PROCESS_BYTES = 0.6, 7e8
 #: Bytes for each parameter: it, its gradient, two moments of the optimizer, and an average.
@@ -72,6 +83,7 @@ def seconds_per_step(experiment: Experiment, model: str, pool: ExperimentData) -
     except (MisconfigurationException, ValueError, RuntimeError) as error:
         raise InputError(f"trainer: {one_line(error)}") from error
     trained, optimizer = fabric.setup(network, recipe.optimizer.build(network, trust=experiment.trusted))
+    forward = compile_steps(trained) if experiment.protocol.compile is True else trained
     batch_size = experiment.protocol.batch_size
     timed_size, warm_up, timed = batch_size // run.grad_accum_steps, _WARM_UP, _TIMED
     if recipe.finetune.head:
@@ -94,7 +106,7 @@ def seconds_per_step(experiment: Experiment, model: str, pool: ExperimentData) -
             with torch.no_grad():
                 trained(inputs)
         else:
-            fabric.backward(F.cross_entropy(trained(inputs), targets))
+            fabric.backward(F.cross_entropy(forward(inputs), targets))
             optimizer.step()
             optimizer.zero_grad()
         synchronize(fabric.device)
@@ -125,6 +137,87 @@ def _prepare(experiment: Experiment, model: str, pool: ExperimentData) -> Prepar
     weights = weights_identities(experiment)
     run = Run(experiment, model, size, experiment.protocol.budget.largest, 0, "timed", weights=weights)
     return prepare_network(run, pool.at_resolution(run.resolution).draw(size, 0))
+
+
+def choose_settings(
+    experiment: Experiment, pool: ExperimentData, console: Console, *, is_planned: bool = True
+) -> Experiment:
+    """The experiment with precision, images at a time and compilation as its folder has them, or else for this machine.
+
+    Runs that differ in them are different runs, so a started experiment keeps them on another machine.
+
+    Arguments:
+        is_planned: whether sizes, seeds and budget are final. Otherwise compilation is not chosen yet.
+    """
+    experiment = choose_micro_batches(choose_precision(experiment), pool, console)
+    if experiment.protocol.compile != "auto":
+        return experiment
+    if started := _started_settings(experiment):
+        return _with_compile(experiment, started.get("protocol.compile", False))
+    if not is_planned:
+        return experiment
+    return _with_compile(experiment, world_size(experiment) == 1 and _compiling_saves_time(experiment, pool, console))
+
+
+def _with_compile(experiment: Experiment, chosen: Literal["auto"] | bool) -> Experiment:
+    return replace(experiment, protocol=replace(experiment.protocol, compile=chosen))
+
+
+def _compiling_saves_time(experiment: Experiment, pool: ExperimentData, console: Console) -> bool:
+    """Whether compiled training steps save more than twice the time of compiling.
+
+    For a long experiment the networks are compiled and timed. Its runs find them in torch's cache.
+    """
+    protocol = experiment.protocol
+    trained = [name for name, model in experiment.models.items() if not model.finetune.head]
+    if not trained:
+        return False
+    prepared = {name: _prepare(experiment, name, pool) for name in trained}
+    steps = {name: _count_steps(prepared[name], pool) for name in trained}
+    runs = len(trained) * len(protocol.train_sizes) * len(protocol.budget.amounts) * len(protocol.seeds)
+    at_a_time = runs_at_a_time(experiment, runs)
+
+    def training_seconds(step_seconds: Mapping[str, float]) -> dict[str, float]:
+        return {name: steps[name] * step_seconds[name] / at_a_time for name in trained}
+
+    def is_long(step_seconds: Mapping[str, float]) -> bool:
+        return _COMPILE_SHARE * sum(training_seconds(step_seconds).values()) > _COMPILE_SECONDS * len(trained)
+
+    flops = {name: 6 * protocol.batch_size * prepared[name].macs for name in trained}
+    if not is_long({name: max(1 / _STEPS_PER_SECOND, flops[name] / _FLOPS_PER_SECOND) for name in trained}):
+        return False
+    eager = {name: seconds_per_step(experiment, name, pool) for name in trained}
+    if not is_long(eager):
+        return False
+    console.print(f"Compiling {join_names(trained)}, to see whether training becomes faster ...")
+    start, compiled = time.perf_counter(), dict[str, float]()
+    for name in trained:
+        try:
+            compiled[name] = seconds_per_step(_with_compile(experiment, True), name, pool)
+        except InputError as error:
+            console.print(f"Training without compilation, which fails: {error}")
+            return False
+    cost = time.perf_counter() - start + _COMPILED_START_SECONDS * runs / at_a_time
+    saved = sum(time * (1 - compiled[name] / eager[name]) for name, time in training_seconds(eager).items())
+    is_chosen = saved > 2 * cost
+    texts = [f"{name}: {eager[name]:.3g} s for a step, {compiled[name]:.3g} s compiled" for name in trained]
+    choice = "Training with" if is_chosen else "Training without"
+    console.print(
+        f"{join_names(texts)}. {choice} compilation, which takes {duration(cost)} and saves {duration(saved)}"
+    )
+    return is_chosen
+
+
+def _count_steps(prepared: PreparedRun, pool: ExperimentData) -> int:
+    """Training steps of all runs of a model, without a search for recipes."""
+    experiment, steps = prepared.run.experiment, 0
+    protocol, finetune = experiment.protocol, prepared.run.recipe.finetune
+    for size, budget in itertools.product(protocol.train_sizes, protocol.budget.each()):
+        train_images = round(pool.resolve(size) * (1 - experiment.data.validation_fraction))
+        counts = {"batch_size": protocol.batch_size, "train_images": train_images}
+        has_own_epochs = finetune.epochs is not None
+        steps += finetune.count_steps(**counts) if has_own_epochs else budget.to_steps(**counts, macs=prepared.macs)
+    return steps * len(protocol.seeds)
 
 
 def choose_micro_batches(experiment: Experiment, pool: ExperimentData, console: Console) -> Experiment:

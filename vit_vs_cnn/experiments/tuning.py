@@ -19,7 +19,7 @@ from vit_vs_cnn.config.search_space import DEFAULT_SPACE, sample_recipe
 from vit_vs_cnn.console import format_count
 from vit_vs_cnn.data.options import Augmentation
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.experiments.timing import choose_micro_batches, choose_precision
+from vit_vs_cnn.experiments.timing import choose_settings
 from vit_vs_cnn.files import write_text
 from vit_vs_cnn.images.experiment_data import ExperimentData
 from vit_vs_cnn.networks.preparation import check_validation_batches
@@ -48,7 +48,7 @@ def tune(experiment: Experiment, *, console: Console) -> Experiment:
     if is_launched_from_outside():
         raise InputError("tuning: recipes are searched for by one process; run tune without torchrun or srun")
     pool = ExperimentData(experiment.data, "validation", trust=experiment.trusted)
-    experiment = choose_micro_batches(choose_precision(experiment), pool, console)
+    experiment = choose_settings(experiment, pool, console)
     size = max(pool.resolve(size) for size in experiment.protocol.train_sizes)
     settings = experiment.models
     searched = [name for name in experiment.in_order() if not (settings[name].finetune.head or settings[name].variants)]

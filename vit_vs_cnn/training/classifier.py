@@ -30,6 +30,15 @@ def balanced_weights(labels: Int64[Tensor, "count"], num_classes: int) -> list[f
     return [len(labels) / (num_classes * count) if count else 0.0 for count in counts]
 
 
+def compile_steps(network: nn.Module) -> Callable[[Tensor], Tensor]:
+    """The compiled forward and backward pass of a network, for training with batches of one size.
+
+    A process compiles only so many networks of one class, so those that were compiled before are forgotten.
+    """
+    torch.compiler.reset()
+    return torch.compile(network.__call__, dynamic=False)
+
+
 @dataclass(frozen=True, eq=False)
 class Teacher:
     """Trained network whose class probabilities are targets, in addition to labels.
@@ -96,6 +105,8 @@ class Classifier(lightning.LightningModule):
         metrics: torchmetrics of logits and labels, by the names under which they are logged.
         teacher: teacher whose probabilities are targets, too; None for labels alone. For images without labels, which
             are the last ones of a batch (``TrainingBatches``), only its part of the loss counts.
+        compile: whether training steps use ``torch.compile(network)``. Evaluation does not, as its batches differ in
+            size.
         trust: whether an optimizer that is a custom class may be imported by its path.
 
     Raises:
@@ -126,6 +137,7 @@ class Classifier(lightning.LightningModule):
         class_weights: Sequence[float] | None = None,
         metrics: Mapping[str, Metric] | None = None,
         teacher: Teacher | None = None,
+        compile: bool = False,
         trust: bool = False,
     ) -> None:
         super().__init__()
@@ -139,6 +151,7 @@ class Classifier(lightning.LightningModule):
         check_numbers({"label_smoothing": label_smoothing, "ema_half_life": ema_half_life}, **RECIPE)
         self.network = network
         self.average = None if ema_half_life is None else MovingAverage(network)
+        self._compiled = compile_steps(network) if compile else None
         self.num_classes = num_classes
         if schedule is not None and not isinstance(schedule, Schedule):
             raise InputError(f"schedule: expected Schedule of {Schedule.__module__}, got {schedule!r:.80}")
@@ -211,7 +224,7 @@ class Classifier(lightning.LightningModule):
     def compute_loss(self, batch: Batch) -> Float[Tensor, ""]:
         """The loss of a training batch."""
         images, targets = batch
-        logits = self.network(images)
+        logits = (self._compiled or self.network)(images)
         loss = self._loss(logits[: len(targets)], targets)
         if self.teacher is None:
             return loss

@@ -207,12 +207,11 @@ def make_module(prepared: PreparedRun, data: TrainingData) -> Classifier:
         class_weights=prepared.class_weights,
         metrics=prepared.metrics,
         teacher=_make_teacher(prepared, data),
+        compile=experiment.protocol.compile is True,
         trust=experiment.trusted,
     )
     if data.channels_last:
         module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    if experiment.execution.compile:
-        network.compile()  # in place: the names of the weights stay as they are
     return module
 
 

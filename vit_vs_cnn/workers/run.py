@@ -153,15 +153,21 @@ def run_one(run: Run, data: ExperimentData, *, console: Console, request: WorkRe
             kind = FailureKind.from_error(error)
             if kind is None:
                 raise
-            reason: BaseException | str = error
-            if kind is FailureKind.OUT_OF_MEMORY:
-                reason = f"{one_line(error)}; set a smaller models.{run.model}.micro_batch"
-            write_failure(run, kind, reason, request.command_started)
+            write_failure(run, kind, _reason(run, kind, error), request.command_started)
             if kind in (FailureKind.ERROR, FailureKind.OUT_OF_MEMORY) and is_launched_from_outside():
                 raise  # the other processes of this run wait for this one: the launcher has to end them
             return RunState.FAILED
         finally:
             run.attempts.unlink(missing_ok=True)
+
+
+def _reason(run: Run, kind: FailureKind, error: BaseException) -> BaseException | str:
+    """The error, with the setting that avoids it if that is known."""
+    if kind is FailureKind.OUT_OF_MEMORY:
+        return f"{one_line(error)}; set a smaller models.{run.model}.micro_batch"
+    if run.experiment.protocol.compile is True and type(error).__module__.startswith("torch._"):
+        return f"{one_line(error)}; protocol.compile false trains without torch.compile"
+    return error
 
 
 def _state_without_work(run: Run, command_started: datetime) -> RunState | None:
