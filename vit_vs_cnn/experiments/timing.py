@@ -43,8 +43,8 @@ _PROBE_WARM_UP, _PROBE_TIMED, _PROBE_BATCH = 1, 2, 4
 _COMPILE_SECONDS, _COMPILE_SHARE = 30.0, 0.05
 #: Time in which a run finds its compiled network in torch's cache.
 _COMPILED_START_SECONDS = 2.0
-#: More FLOPs and steps in a second than small networks make, for training that was not timed.
-_FLOPS_PER_SECOND, _STEPS_PER_SECOND = 1e11, 200.0
+#: FLOPs and steps in a second, about the most of small networks on a core, for training that was not timed.
+_FLOPS_PER_SECOND, _STEPS_PER_SECOND = 3e10, 50.0
 #: Share of the free memory that training may take; and the memory of a process before its first step.
 _MEMORY_SHARE, _PROCESS_BYTES = 0.6, 7e8
 #: Bytes for each parameter: it, its gradient, two moments of the optimizer, and an average.
