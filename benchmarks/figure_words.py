@@ -1,13 +1,17 @@
-"""Words, colours and values of a figure, stored in its PNG file. A test compares them with those of today's code."""
+"""Recorded figures as SVG or PNG, with their words, colours and values, which a test compares with today's code."""
 
+import colorsys
+import html
 import io
 import json
+import re
 from typing import Any
 
+import matplotlib as mpl
 import numpy as np
 from matplotlib.axis import Axis
 from matplotlib.backend_bases import FigureCanvasBase
-from matplotlib.colors import to_hex
+from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.text import Text
@@ -16,10 +20,12 @@ from PIL.PngImagePlugin import PngInfo
 
 from vit_vs_cnn.reporting.figures.drawing import render_figure
 
-#: Standard keyword of PNG for a description of the image.
+#: Standard keyword of PNG, and of the metadata of SVG, for a description of the image.
 KEYWORD = "Description"
 #: Number of colours of a recorded figure: enough for every figure, and a third of the bytes of all colours.
 FILE_COLOURS = 256
+#: Lightness of white and of black in dark mode.
+DARK_LIGHTNESS = (0.06, 0.93)
 #: Largest number of values of a line that are stored.
 MAX_VALUES = 25
 
@@ -65,3 +71,37 @@ def recorded_png(figure: Figure) -> bytes:
         reduced = image.convert("RGB").quantize(FILE_COLOURS, dither=Image.Dither.NONE)
         reduced.save(data, "PNG", optimize=True, pnginfo=words)
     return data.getvalue()
+
+
+def recorded_svg(figure: Figure, name: str) -> bytes:
+    """SVG of a figure, with its description. The same figure and name give the same bytes."""
+    data = io.BytesIO()
+    figure.draw_without_rendering()
+    with mpl.rc_context({"svg.hashsalt": name}):
+        figure.savefig(data, format="svg", metadata={"Date": None, KEYWORD: describe(figure)}, facecolor="white")
+    return data.getvalue()
+
+
+def darken(svg: bytes) -> bytes:
+    """Dark form of an SVG of matplotlib: the same hues, from white ground and black text to the reverse."""
+
+    def invert(colour: str) -> str:
+        hue, lightness, saturation = colorsys.rgb_to_hls(*to_rgb(colour))
+        white, black = DARK_LIGHTNESS
+        return to_hex(colorsys.hls_to_rgb(hue, black + (white - black) * lightness, saturation))
+
+    text = re.sub(r"(?<=: )#[0-9a-f]{6}\b", lambda match: invert(match[0]), svg.decode())
+    return text.replace("<svg ", f'<svg fill="{invert("#000000")}" ', 1).encode()  # letters have no fill of their own
+
+
+def is_svg(data: bytes) -> bool:
+    return data.startswith(b"<?xml")
+
+
+def read_description(data: bytes) -> str | None:
+    """Description in a PNG or SVG of a figure, if it has one."""
+    if is_svg(data):
+        found = re.search("<dc:description>(.*?)</dc:description>", data.decode(), re.DOTALL)
+        return html.unescape(found[1]) if found else None
+    with Image.open(io.BytesIO(data)) as image:
+        return image.info.get(KEYWORD)

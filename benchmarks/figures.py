@@ -5,6 +5,7 @@
 
 Each figure in ``results/`` is drawn by the code of the reports: of an experiment from its runs, of a comparison from
 ``comparison.json``, and others from the numbers that were recorded for them. ``benchmarks.centers`` draws its figure.
+Charts are SVG files, which the site inverts in dark mode. The README shows a second file in dark mode. Images are PNG.
 """
 
 import functools
@@ -21,7 +22,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from benchmarks import command_line
-from benchmarks.figure_words import recorded_png
+from benchmarks.figure_words import darken, recorded_png, recorded_svg
 from vit_vs_cnn.analysis.analysis import Analysis, read_analysis, read_table_analysis
 from vit_vs_cnn.comparison.accuracy import ClassAccuracy
 from vit_vs_cnn.comparison.compare import CalibrationScores, CorruptionAccuracy
@@ -184,9 +185,22 @@ FIGURES: dict[str, Callable[[], Figure]] = {
 }
 
 
-def draw(name: str) -> bytes:
-    """PNG of a recorded figure."""
-    return recorded_png(FIGURES[name]())
+#: Figures with images or with colour maps, which must not be inverted.
+PNG_FIGURES = {
+    *(f"compare_cifar10/figures/{name}" for name in ("confusion", "pictures", "cka")),
+    "inspect/cifar10/figures/sheet_0",
+}
+#: Figures of the README, with a file for dark mode.
+DARK_FIGURES = {"regimes_convergence_cpu/figures/more_training"}
+
+
+def draw(name: str) -> dict[str, bytes]:
+    """Files of a recorded figure, by their paths in ``results/``."""
+    figure = FIGURES[name]()
+    if name in PNG_FIGURES:
+        return {f"{name}.png": recorded_png(figure)}
+    svg = recorded_svg(figure, name)
+    return {f"{name}.svg": svg} | ({f"{name}-dark.svg": darken(svg)} if name in DARK_FIGURES else {})
 
 
 def main() -> None:
@@ -194,11 +208,12 @@ def main() -> None:
     parser.add_argument("names", nargs="*", metavar="NAME", help="beginning of a path in results/; default: all")
     chosen = parser.parse_args().names
     for name in FIGURES:
-        if not chosen or name.startswith(tuple(chosen)):
-            path = RESULTS / f"{name}.png"
-            with atomic_write(path) as partial:
-                partial.write_bytes(draw(name))
-            print(f"wrote {path.relative_to(RESULTS.parent)}", flush=True)
+        if chosen and not name.startswith(tuple(chosen)):
+            continue
+        for path, data in draw(name).items():
+            with atomic_write(RESULTS / path) as partial:
+                partial.write_bytes(data)
+            print(f"wrote {RESULTS.name}/{path}", flush=True)
 
 
 if __name__ == "__main__":

@@ -5,14 +5,18 @@
 
 Colors follow the light or dark setting of the system. On the site, the SVG is part of the page, and its colors follow
 the theme that the reader chose there. Files with fixed colors, ``NAME-light.svg`` and ``NAME-dark.svg``, are for
-``<picture>`` elements.
+``<picture>`` elements. Files ``NAME_zh`` have Chinese labels, from ``docs/zh/drawings.yaml``.
 """
 
 import argparse
+import itertools
+import re
 import sys
 from collections.abc import Callable
 from html import escape
 from pathlib import Path
+
+import yaml
 
 FOLDER = Path(__file__).parent / "static" / "drawings"
 #: Colors by CSS variable. Models have the colors of the figures (Okabe and Ito 2008).
@@ -41,6 +45,8 @@ DARK = {
     "fill-other": "#0f4434",
 }
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Noto Sans', sans-serif"
+#: Chinese phrases of the labels by the English ones.
+CHINESE: dict[str, str] = yaml.safe_load((Path(__file__).parent / "zh" / "drawings.yaml").read_text(encoding="utf-8"))
 #: Drawings that the README shows.
 FOR_README = ("vit_and_resnet",)
 
@@ -165,6 +171,14 @@ class Drawing:
             for col in range(count):
                 fill = "cnn" if (row, col) == marked else "panel"
                 self.rect(x + col * side, y + row * side, side, side, fill=fill)
+
+    def translate(self) -> None:
+        """Write the labels in Chinese."""
+        phrase = re.compile("|".join(map(re.escape, sorted(CHINESE, key=len, reverse=True))))
+        self.shapes = [
+            re.sub("(?<=>)[^<]+", lambda label: phrase.sub(lambda english: CHINESE[english[0]], label[0]), shape)
+            for shape in self.shapes
+        ]
 
     def svg(self, description: str, colors: dict[str, str] | None = None) -> str:
         """The text of the SVG file. ``description`` is for screen readers; ``colors`` replace the CSS variables."""
@@ -602,11 +616,15 @@ def describe(name: str) -> str:
 def files() -> dict[str, str]:
     """Text of each file by its name."""
     texts = {}
-    for name, draw in DRAWINGS.items():
+    for (name, draw), language in itertools.product(DRAWINGS.items(), ("", "_zh")):
         drawing, title = draw(), describe(name)
-        texts[f"{name}.svg"] = drawing.svg(title)
+        if language:
+            drawing.translate()
+        texts[f"{name}{language}.svg"] = drawing.svg(title)
         if name in FOR_README:
-            texts |= {f"{name}-light.svg": drawing.svg(title, LIGHT), f"{name}-dark.svg": drawing.svg(title, DARK)}
+            for theme, colors in (("light", LIGHT), ("dark", DARK)):
+                texts[f"{name}{language}-{theme}.svg"] = drawing.svg(title, colors)
+    del texts["logo_zh.svg"]
     return texts
 
 

@@ -10,6 +10,7 @@ import importlib
 import re
 import textwrap
 from collections.abc import Iterator
+from html import escape
 from os.path import relpath
 from pathlib import Path
 from typing import Any, ClassVar
@@ -154,7 +155,10 @@ def inline_drawings(app: Sphinx, doctree: nodes.document) -> None:
     for image in [*doctree.findall(nodes.image)]:
         path = FOLDER / Path(image["uri"]).name
         if "static/drawings/" in image["uri"] and path.exists():
-            image.replace_self(nodes.raw("", path.read_text(encoding="utf-8"), format="html"))
+            svg = path.read_text(encoding="utf-8")
+            if path.stem.endswith("_zh"):
+                svg = re.sub('aria-label="[^"]*"', f'aria-label="{escape(image["alt"])}"', svg)
+            image.replace_self(nodes.raw("", svg, format="html"))
 
 
 def describe_figures(app: Sphinx, doctree: nodes.document, page: str) -> None:

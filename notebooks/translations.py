@@ -2,7 +2,8 @@
 
 A translation has one part for each Markdown cell. A part begins with the number of the cell and with a hash of the
 English text that it translates: ``<!-- cell 3 1a2b3c4d5e6f -->``. ``{{2}}`` stands for the second block of the English
-cell, where displayed formulas and images are counted together. Other links are relative to the Chinese notebook.
+cell, where displayed formulas and images are counted together, and drawings have Chinese labels. Other links are
+relative to the Chinese notebook.
 """
 
 import copy
@@ -32,6 +33,7 @@ def translate(notebook: nbformat.NotebookNode, translation: str) -> nbformat.Not
         raise ValueError(f"the translation has {len(parts)} parts, the notebook {len(cells)} Markdown cells")
     for cell, part in zip(cells, parts, strict=True):
         blocks = [block.replace("](../", "](../../") for block in BLOCK.findall(cell.source)]
+        blocks = [re.sub(r"(static/drawings/\w+)\.svg", r"\1_zh.svg", block) for block in blocks]
         cell.source = re.sub(r"\{\{(\d+)\}\}", lambda match: blocks[int(match[1]) - 1], part.strip())  # noqa: B023
     return chinese
 

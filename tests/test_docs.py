@@ -257,10 +257,19 @@ def test_the_readme_has_fewer_than_150_lines_and_absolute_links_on_the_package_i
     for one in HOOK["substitutions"]:
         shown = re.sub(one["pattern"], one["replacement"], shown)
     links = re.findall(r"\]\(([^)]*)\)", shown)
-    assert links and all(link.startswith("https://") for link in links)
+    assert links and all(link.startswith("https://") for link in links) and "<img" not in shown
     assert "简体中文" not in shown
     assert "from the folder to a recommendation" in shown.lower(), "words stay where a link goes"
 
 
 def test_drawings_are_those_of_their_code():
     assert drawings.main(["--check"]) == 0
+
+
+def test_all_labels_of_drawings_are_translated():
+    """Except names, letters of formulas, and the sentence of the bottleneck."""
+    kept = {"ViT", "ResNet", "nano", "MLP", "MACs", "logits", "softmax", *("the cat sat down die Katze".split())}
+    texts = {name: re.sub(r"<style>.*?</style>|<[^>]*>", " ", text) for name, text in drawings.files().items()}
+    words = {word for name, text in texts.items() if "_zh" in name for word in re.findall("[A-Za-z]{3,}", text)}
+    assert words <= kept
+    assert all(any(phrase in text for text in texts.values()) for phrase in drawings.CHINESE)

@@ -146,7 +146,9 @@ TRANSLATION = "<!-- cell 0 123456789abc -->\n平均值\n\n{{1}}\n\n{{2}}\n"
 def script(tmp_path):
     """A source with a notebook that contains outputs."""
     path = tmp_path / "00_mean.py"
-    path.write_text("# %% [markdown]\n# Mean:\n#\n# $$a = 7$$\n#\n# ![drawing](../a.svg)\n# %%\nprint(7)\n")
+    path.write_text(
+        "# %% [markdown]\n# Mean:\n#\n# $$a = 7$$\n#\n# ![drawing](../static/drawings/a.svg)\n# %%\nprint(7)\n"
+    )
     notebook = build_notebook(path)
     notebook.cells[1] |= {"execution_count": 1, "outputs": [nbformat.v4.new_output("stream", text="7\n")]}
     nbformat.write(notebook, path.with_suffix(".ipynb"))
@@ -156,7 +158,7 @@ def script(tmp_path):
 def test_a_translation_takes_formulas_images_and_outputs_from_the_notebook(script):
     notebook = nbformat.read(script.with_suffix(".ipynb"), as_version=4)
     text, code = translate(notebook, TRANSLATION).cells
-    assert text.source == "平均值\n\n$$a = 7$$\n\n![drawing](../../a.svg)"
+    assert text.source == "平均值\n\n$$a = 7$$\n\n![drawing](../../static/drawings/a_zh.svg)"
     assert code == notebook.cells[1] and code.outputs[0].text == "7\n"
     with pytest.raises(ValueError, match="2 parts, the notebook 1"):
         translate(notebook, 2 * TRANSLATION)

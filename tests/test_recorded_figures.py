@@ -1,12 +1,14 @@
 """Every committed figure is drawn by one command from the records, and looks as today's code draws it."""
 
+import re
+
 import numpy as np
 import pytest
 from PIL import Image
 
 from benchmarks import centers
-from benchmarks.figure_words import KEYWORD, describe
-from benchmarks.figures import FIGURES, RESULTS, draw, save_sheet, sheet
+from benchmarks.figure_words import KEYWORD, darken, describe, read_description
+from benchmarks.figures import DARK_FIGURES, FIGURES, PNG_FIGURES, RESULTS, draw, save_sheet, sheet
 from tests.pictures import find_figure_difference
 from tests.reporting import inspected
 from vit_vs_cnn.reporting.inspection_page import overlay_figure
@@ -16,18 +18,27 @@ CENTERS = "locality_cpu/figures/centers"
 
 
 def test_every_committed_figure_has_a_command_and_the_reverse():
-    committed = {str(path.relative_to(RESULTS).with_suffix("")) for path in RESULTS.parent.rglob("results/**/*.png")}
-    assert committed == {*FIGURES, CENTERS}
+    committed = {str(path.relative_to(RESULTS)) for end in ("png", "svg") for path in RESULTS.rglob(f"*.{end}")}
+    expected = {f"{name}.{'png' if name in PNG_FIGURES else 'svg'}" for name in FIGURES}
+    assert committed == {*expected, f"{CENTERS}.png", *(f"{name}-dark.svg" for name in DARK_FIGURES)}
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("real_figures")
 @pytest.mark.parametrize("name", FIGURES)
 def test_a_recorded_figure_is_what_the_code_draws_from_the_record(name):
-    committed = (RESULTS / f"{name}.png").read_bytes()
-    assert KEYWORD.encode() in committed
-    difference = find_figure_difference(committed, draw(name))
-    assert difference is None, f"{difference}; python -m benchmarks.figures {name}"
+    for path, drawn in draw(name).items():
+        committed = (RESULTS / path).read_bytes()
+        assert read_description(committed)
+        difference = find_figure_difference(committed, drawn)
+        assert difference is None, f"{difference}; python -m benchmarks.figures {name}"
+
+
+@pytest.mark.parametrize("name", sorted(DARK_FIGURES))
+def test_a_dark_figure_is_the_light_one_with_other_colours(name):
+    light, dark = ((RESULTS / f"{name}{end}.svg").read_bytes() for end in ("", "-dark"))
+    assert darken(light) == dark
+    assert re.findall(b" d=.*", light) == re.findall(b" d=.*", dark) and b": #ffffff" not in dark
 
 
 @pytest.mark.slow

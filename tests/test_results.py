@@ -244,7 +244,7 @@ def test_quoted_intervals_are_in_a_record(page):
 @pytest.mark.parametrize("page", PAGES[:2], ids=_name)
 def test_quoted_accuracies_of_the_front_page_are_in_a_record(page):
     """In the text below the figure and in the table of results."""
-    text = " ".join(page.read_text().partition("more_training.png)")[2].split())
+    text = " ".join(page.read_text().partition("more_training.svg")[2].split())
     quoted = re.findall(r"(\d\d\.\d)(?= ?%| 提高到| to \d\d\.\d %)", text)
     assert len(quoted) > 10 and {*quoted} - {"86.4", "80.7"} <= known_numbers()[1]  # the first training aside
 
