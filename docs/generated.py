@@ -46,6 +46,8 @@ SIDEBAR = '<aside class="sidebar-drawer">'
 
 #: Modules whose public names must all be in the reference.
 PUBLIC_MODULES = ("vit_vs_cnn", "vit_vs_cnn.attention", "vit_vs_cnn.models", "vit_vs_cnn.inspection")
+#: Elements whose text is shown as it is.
+VERBATIM = (nodes.literal, nodes.math, nodes.FixedTextElement)
 #: HTML of the arguments of a signature on several lines, and of one argument.
 ARGUMENTS = re.compile(r'<dl>\s*(<dd><em class="sig-param">.*?)</dl>', re.DOTALL)
 ARGUMENT = re.compile(r"<dd>(.*?)</dd>", re.DOTALL)
@@ -158,7 +160,14 @@ def inline_drawings(app: Sphinx, doctree: nodes.document) -> None:
             svg = path.read_text(encoding="utf-8")
             if path.stem.endswith("_zh"):
                 svg = re.sub('aria-label="[^"]*"', f'aria-label="{escape(image["alt"])}"', svg)
-            image.replace_self(nodes.raw("", svg, format="html"))
+            image.replace_self(nodes.raw("", f'<div class="drawing" tabindex="0">{svg}</div>', format="html"))
+
+
+def keep_percentages(app: Sphinx, doctree: nodes.document, page: str) -> None:
+    """Keep numbers and their percent sign on one line."""
+    for text in [*doctree.findall(nodes.Text)]:
+        if isinstance(text.parent, nodes.TextElement) and not isinstance(text.parent, VERBATIM) and " %" in text:
+            text.parent.replace(text, nodes.Text(re.sub(r"(?<=\d) %", "\u00a0%", text)))
 
 
 def describe_figures(app: Sphinx, doctree: nodes.document, page: str) -> None:
@@ -262,6 +271,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.connect("env-check-consistency", find_undocumented)
     app.connect("doctree-read", inline_drawings, priority=100)  # before images are copied
     app.connect("doctree-resolved", describe_figures)
+    app.connect("doctree-resolved", keep_percentages)
     app.connect("html-page-context", make_reachable)
     app.connect("html-page-context", link_notebook)
     app.connect("build-finished", name_sidebar)

@@ -394,6 +394,7 @@ assert torch.allclose(rolled, 0.5**L * torch.eye(N) + (1 - 0.5**L) * U, atol=1e-
 # %% tags=["solution", "hide-cell", "words-vary"]
 second = logits.detach().topk(2).indices[:, 1]
 second_maps = saliency_maps(vit.network, pixels, "relevance", classes=second)
+assert not torch.equal(second_maps, maps["relevance"]), "relevance depends on the class"
 print(f"correlation {rank_correlation(maps['relevance'], second_maps).mean():.2f}")
 figure, axes = plt.subplots(1, 2, figsize=(4, 2.2))
 for axis, class_maps, classes in zip(axes, (maps["relevance"], second_maps), (predictions["vit"], second), strict=True):
@@ -418,7 +419,9 @@ def contrast(request):
 contrast_method = SaliencyMethod(
     "contrast", "spread of the pixels in a patch", "any", class_specific=False, compute=contrast
 )
-curves = deletion_test.curves(saliency_maps(vit.network, pixels, contrast_method))
+contrast_maps = saliency_maps(vit.network, pixels, contrast_method)
+assert torch.equal(contrast_maps, saliency_maps(resnet.network, pixels, contrast_method)), "the same for each network"
+curves = deletion_test.curves(contrast_maps)
 print(f"contrast: area under deletion {area_under_curve(curves, 64).mean():.3f}, random {areas['random'][0]:.3f}")
 # Contrast is high at the edges of objects. So it can beat a random map without using the network at all.
 

@@ -1,9 +1,9 @@
 """Make the notebooks from their sources: ``python -m notebooks.make [NAME ...]``.
 
 The source of a notebook is a script of cells in jupytext's percent format (``# %%`` and ``# %% [markdown]``). The executed
-notebook, with its output, is the ``.ipynb`` file next to it. The command prints the run time of each notebook and its
-CPU time, which a busy machine changes less. ``--text`` runs nothing: it updates the text and keeps the output. Both also
-write the Chinese edition (see ``notebooks/translations.py``). ``--check`` lists what is outdated.
+notebook, with its output, is the ``.ipynb`` file next to it. The command prints the run time of each notebook. ``--text``
+runs nothing: it updates the text and keeps the output. Both also write the Chinese edition (see
+``notebooks/translations.py``). ``--check`` lists what is outdated.
 
 A slow test executes the notebooks again and compares the outputs with the committed ones. Tags of a cell say what it may
 not compare: "numbers-vary" for numbers that depend on training or on the speed of the machine, and "words-vary" if the
@@ -11,7 +11,6 @@ words depend on them as well, such as predicted classes. Figures carry their wor
 """
 
 import argparse
-import os
 import sys
 import tempfile
 import time
@@ -105,11 +104,6 @@ def execute(source: Path, folder: Path, parameters: Mapping[str, Any] | None = N
     return notebook
 
 
-def _kernel_cpu_seconds() -> float:
-    """CPU time of the kernels that have ended, on all cores."""
-    return os.times().children_user + os.times().children_system
-
-
 def main(words: list[str] | None = None) -> int:
     """Write the named notebooks, or all. The exit code of ``--check`` is 1 if one is outdated."""
     parser = argparse.ArgumentParser(prog="python -m notebooks.make", description=__doc__)
@@ -127,13 +121,12 @@ def main(words: list[str] | None = None) -> int:
         print("\n".join(outdated) or f"{len(scripts)} notebooks match their sources")
         return bool(outdated)
     for path in scripts:
-        target, start, cpu_start = path.with_suffix(".ipynb"), time.perf_counter(), _kernel_cpu_seconds()
+        target, start = path.with_suffix(".ipynb"), time.perf_counter()
         try:
             with tempfile.TemporaryDirectory() as folder:
                 nbformat.write(update_text(path) if options.text else execute(path, Path(folder)), target)
             write_translation(target)
-            seconds, cpu_seconds = time.perf_counter() - start, _kernel_cpu_seconds() - cpu_start
-            print(f"{path.stem}: {seconds:.0f} s, {cpu_seconds:.0f} s of CPU time", flush=True)
+            print(f"{path.stem}: {time.perf_counter() - start:.0f} s", flush=True)
         except ValueError as error:
             parser.exit(1, f"{path.stem}: {error}\n")
     return 0
