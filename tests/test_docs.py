@@ -22,7 +22,7 @@ from docutils import nodes
 from docutils.utils import new_document
 
 from docs import drawings
-from docs.generated import describe_figures, every_setting, link_notebook
+from docs.generated import describe_figures, every_setting, keep_percentages, link_notebook
 from docs.mathml import mathml, split_formula
 from tests.browser import open_browser
 from tests.printed import find_difference
@@ -224,6 +224,16 @@ def test_notebook_figures_get_alternative_text():
     page += section
     describe_figures(None, page, "page")
     assert (figure["alt"], described["alt"]) == ("Figure in the section Two heads. Side by side.", "filters")
+
+
+def test_a_number_and_its_percent_sign_are_on_one_line():
+    page, code = new_document("page"), "5 % 3"
+    page += [
+        nodes.paragraph("", "", nodes.Text("34.6 % of it, "), nodes.literal("", code)),
+        nodes.literal_block("", code),
+    ]
+    keep_percentages(None, page, "page")
+    assert page.astext() == f"34.6\u00a0% of it, {code}\n\n{code}"
 
 
 @pytest.mark.parametrize(("host", "links"), [("github.com", 2), ("example.org", 0)])
