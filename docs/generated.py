@@ -160,7 +160,7 @@ def inline_drawings(app: Sphinx, doctree: nodes.document) -> None:
             svg = path.read_text(encoding="utf-8")
             if path.stem.endswith("_zh"):
                 svg = re.sub('aria-label="[^"]*"', f'aria-label="{escape(image["alt"])}"', svg)
-            image.replace_self(nodes.raw("", f'<div class="drawing" tabindex="0">{svg}</div>', format="html"))
+            image.replace_self(nodes.raw("", f'<span class="drawing" tabindex="0">{svg}</span>', format="html"))
 
 
 def keep_percentages(app: Sphinx, doctree: nodes.document, page: str) -> None:
