@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
+import torch
 from filelock import FileLock
 from rich.console import Console
 
@@ -18,8 +19,8 @@ from tests.results import make_result
 from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.config.reading import override
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.experiments import runner, timing
-from vit_vs_cnn.experiments.timing import choose_precision, choose_settings
+from vit_vs_cnn.experiments import machine_settings, runner
+from vit_vs_cnn.experiments.machine_settings import choose_precision, choose_settings
 from vit_vs_cnn.files import write_text
 from vit_vs_cnn.images.experiment_data import ExperimentData
 from vit_vs_cnn.workers import supervisor
@@ -118,7 +119,7 @@ def experiment(tmp_path):
 @pytest.mark.parametrize("folder", [".", "tuning"])
 def test_half_precision_is_chosen_for_supporting_hardware_and_kept_if_continued(experiment, monkeypatch, folder):
     for units, precision in (["AMX"], "bf16-mixed"), ([], None):
-        monkeypatch.setattr(timing, "bfloat16_units", lambda units=units: units)
+        monkeypatch.setattr(machine_settings, "bfloat16_units", lambda units=units: units)
         assert choose_precision(experiment).trainer.get("precision") == precision
     write_text(experiment.folder / folder / "experiment.yaml", "trainer: {precision: bf16-mixed}\n")
     assert choose_precision(experiment).trainer["precision"] == "bf16-mixed"
@@ -143,7 +144,7 @@ def test_training_is_compiled_if_that_saves_time_and_a_started_experiment_keeps_
             raise InputError("no compiler")
         return compiled_seconds if experiment.protocol.compile is True else 1.0
 
-    monkeypatch.setattr(timing, "seconds_per_step", seconds_per_step)
+    monkeypatch.setattr(machine_settings, "seconds_per_step", seconds_per_step)
     experiment = tiny_experiment(tmp_path, protocol={"train_sizes": [120], "budget": {"steps": steps}})
     pool, output = ExperimentData.from_experiment(experiment), io.StringIO()
     assert choose_settings(experiment, pool, Console(quiet=True), is_planned=False).protocol.compile == "auto"
@@ -151,3 +152,28 @@ def test_training_is_compiled_if_that_saves_time_and_a_started_experiment_keeps_
     assert text in output.getvalue()
     write_text(experiment.folder / "experiment.yaml", f"protocol: {{compile: {str(not chosen).lower()}}}\n")
     assert choose_settings(experiment, pool, Console(quiet=True)).protocol.compile is not chosen
+
+
+@pytest.mark.parametrize(
+    ("steps", "seeds", "executor", "threads"),
+    [
+        (23, 1, {}, 1),  # a short experiment
+        (10**6, 1, {}, 3),  # two runs on six cores
+        (10**6, 2, {}, 1),
+        (10**6, 4, {}, 1),
+        (10**6, 4, {"workers": 2}, 3),
+        (10**6, 4, {"name": "local"}, 6),
+        (10**6, 1, {"name": "ray"}, 1),
+    ],
+)
+def test_runs_of_a_long_experiment_share_all_cores_and_a_started_experiment_keeps_its_threads(
+    tmp_path, monkeypatch, steps, seeds, executor, threads
+):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 6)
+    protocol = {"train_sizes": [120], "seeds": [*range(seeds)], "budget": {"steps": steps}, "compile": False}
+    experiment = tiny_experiment(tmp_path, protocol=protocol, executor=executor)
+    pool = ExperimentData.from_experiment(experiment)
+    assert choose_settings(experiment, pool, Console(quiet=True)).protocol.threads == threads
+    for stored, kept in ("protocol: {threads: 2}", 2), ("name: tiny", 1):
+        write_text(experiment.folder / "experiment.yaml", stored)
+        assert choose_settings(experiment, pool, Console(quiet=True)).protocol.threads == kept

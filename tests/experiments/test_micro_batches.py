@@ -12,9 +12,9 @@ from tests.experiments.tiny import plan_runs, tiny_experiment
 from tests.refused import refused
 from vit_vs_cnn import devices
 from vit_vs_cnn.errors import RunsFailed
-from vit_vs_cnn.experiments import timing
+from vit_vs_cnn.experiments import machine_settings
+from vit_vs_cnn.experiments.machine_settings import choose_micro_batches
 from vit_vs_cnn.experiments.runner import run_experiment
-from vit_vs_cnn.experiments.timing import choose_micro_batches
 from vit_vs_cnn.images.experiment_data import ExperimentData
 from vit_vs_cnn.models.cost import activation_bytes
 from vit_vs_cnn.runs.experiment_folder import write_config
@@ -37,8 +37,8 @@ def experiment(tmp_path):
 
 
 def _choose(experiment, monkeypatch, *, free):
-    monkeypatch.setattr(timing, "free_memory", lambda device: free)
-    monkeypatch.setattr(timing, "_PROCESS_BYTES", 0)
+    monkeypatch.setattr(machine_settings, "free_memory", lambda device: free)
+    monkeypatch.setattr(machine_settings, "_PROCESS_BYTES", 0)
     output = io.StringIO()
     pool = ExperimentData.from_experiment(experiment)
     chosen = choose_micro_batches(experiment, pool, Console(file=output, width=200))

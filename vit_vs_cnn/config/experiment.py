@@ -144,7 +144,7 @@ class Experiment:
             "seed": seed,
             "budget": plain_values(budget),
             "batch_size": self.protocol.batch_size,
-            "threads": self.protocol.threads,
+            "threads": self.protocol.thread_count,
             "compile": self.protocol.compile is True,
             "scored_on": self.protocol.scored_on,
             "model": settings,

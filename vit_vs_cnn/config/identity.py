@@ -12,7 +12,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from vit_vs_cnn.config.schema import Budget, Data, ModelConfig, Protocol
+from vit_vs_cnn.config.schema import Data, ModelConfig
 from vit_vs_cnn.data.options import Augmentation
 from vit_vs_cnn.models.presets import ATTENTION_PREFIX, PERMUTE_OPTIONS, PRESETS, RESIZE_OPTIONS
 
@@ -57,12 +57,12 @@ def hash_settings(values: Mapping[str, Any]) -> str:
 
 def default_settings() -> dict[str, Any]:
     """Settings that are left out of the identity of a run where they have these values."""
-    data, protocol, model = Data(), plain_values(Protocol(Budget(steps=1))), plain_values(ModelConfig(name=""))
+    data, model = Data(), plain_values(ModelConfig(name=""))
     del model["recipe"]  # where the settings came from
     return {
         "data": {"validation_fraction": data.validation_fraction},
         "budget": {"steps": None, "epochs": None, "flops": None},
-        "threads": protocol["threads"],
+        "threads": 1,
         "compile": False,
         "world_size": 1,
         "model": model | {"augmentation": plain_values(Augmentation())},

@@ -183,9 +183,10 @@ class Protocol:
         seeds: One run of every model and size for each seed. The seed selects the subset, so models are paired.
         batch_size: Images of one optimizer step, over all devices.
         threads: Threads of PyTorch in every run. They decide how sums are rounded: with the same number a run gives the
-            same weights on every machine.
-        compile: Compile training steps with torch.compile, which rounds differently. auto does if the time that it
-            saves is more than twice the time that it takes; a short experiment is not compiled.
+            same weights on every machine. auto is 1, but in an experiment of more than about 20 minutes with fewer runs
+            than cores, each run gets its share of the cores.
+        compile: Compile training steps with torch.compile, which rounds differently. auto does in an experiment of more
+            than about 20 minutes, if a trial shows that it saves more than twice the time that it takes.
         scored_on: test, or validation while recipes are being chosen; the test images are then not used.
         test_folds: Test networks on folds, or train them on all folds: for a network to use, scored on validation.
         pairs: Models that are compared with each other, as [[vit, resnet], ...]; null for all pairs. With
@@ -198,12 +199,17 @@ class Protocol:
     train_sizes: list[int | Literal["all"]] = field(default_factory=lambda: ["all"])
     seeds: list[int] = field(default_factory=lambda: [0])
     batch_size: int = 128
-    threads: int = 1
+    threads: Literal["auto"] | int = "auto"
     compile: Literal["auto"] | bool = "auto"
     scored_on: Literal["test", "validation"] = "test"
     test_folds: bool = True
     pairs: list[list[str]] | None = None
     equivalence_margin: float = 1.0
+
+    @property
+    def thread_count(self) -> int:
+        """Threads of a run; 1 as long as they are not chosen."""
+        return 1 if isinstance(self.threads, str) else self.threads
 
     def drop_models(self, names: Collection[str]) -> "Protocol":
         """Protocol without the pairs that contain one of these models. Raises InputError: no pair is left."""
@@ -226,7 +232,7 @@ class Protocol:
             if repeated := [value for number, value in enumerate(values) if value in values[:number]]:
                 raise InputError(f"{name} must not name a value twice, got {repeated[0]} again")
         check_numbers(
-            vars(self),
+            vars(self) | {"threads": self.thread_count},
             batch_size=Bounds(at_least=1, at_most=MAX_BATCH_SIZE),
             threads=Bounds(at_least=1, at_most=MAX_THREADS),
             equivalence_margin=Bounds(above=0, at_most=100),

@@ -17,7 +17,7 @@ from vit_vs_cnn.config.user_code import make_transform
 from vit_vs_cnn.console import format_count, join_names
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments.analysis_plan import AnalysisPlan, make_analysis_plan, register_plan
-from vit_vs_cnn.experiments.timing import choose_settings
+from vit_vs_cnn.experiments.machine_settings import choose_settings
 from vit_vs_cnn.experiments.tuning import tune
 from vit_vs_cnn.images.experiment_data import ExperimentData
 from vit_vs_cnn.mappings import flatten, group_by

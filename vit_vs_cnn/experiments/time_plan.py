@@ -20,7 +20,8 @@ from vit_vs_cnn.console import format_count, join_names
 from vit_vs_cnn.data.image_cache import CachedImages
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments.analysis_plan import find_binding_plan
-from vit_vs_cnn.experiments.timing import choose_precision, choose_settings, runs_at_a_time, seconds_per_step
+from vit_vs_cnn.experiments.machine_settings import choose_precision, choose_settings
+from vit_vs_cnn.experiments.timing import runs_at_a_time, seconds_per_step
 from vit_vs_cnn.experiments.tuning import count_splits
 from vit_vs_cnn.images.experiment_data import ExperimentData, open_source
 from vit_vs_cnn.runs.status import duration
@@ -176,7 +177,7 @@ class GridTimeModel:
     def feature_seconds_per_image(self, model: str) -> float:
         """Time for the features of an image; several are computed at a time."""
         protocol = self.experiment.protocol
-        at_a_time = count_parallel_batches(protocol.threads) if trains_on_cpu(self.experiment) else 1
+        at_a_time = count_parallel_batches(protocol.thread_count) if trains_on_cpu(self.experiment) else 1
         return self.times[model] / (3 * protocol.batch_size) / at_a_time
 
 

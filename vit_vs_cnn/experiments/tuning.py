@@ -19,7 +19,7 @@ from vit_vs_cnn.config.search_space import DEFAULT_SPACE, sample_recipe
 from vit_vs_cnn.console import format_count
 from vit_vs_cnn.data.options import Augmentation
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.experiments.timing import choose_settings
+from vit_vs_cnn.experiments.machine_settings import choose_settings
 from vit_vs_cnn.files import write_text
 from vit_vs_cnn.images.experiment_data import ExperimentData
 from vit_vs_cnn.networks.preparation import check_validation_batches

@@ -30,7 +30,7 @@ def start_early(experiment: Experiment) -> None:
     """Start the server while the experiment is still being checked, if several workers may execute its runs."""
     protocol = experiment.protocol
     runs = len(experiment.models) * len(protocol.train_sizes) * len(protocol.seeds) * len(protocol.budget.amounts)
-    workers = experiment.executor.workers or (os.cpu_count() or 1) // protocol.threads
+    workers = experiment.executor.workers or (os.cpu_count() or 1) // protocol.thread_count
     may_be_finished = (experiment.folder / "runs.json").exists()
     if sys.platform != "linux" or may_be_finished or experiment.executor.name not in ("auto", "processes"):
         return

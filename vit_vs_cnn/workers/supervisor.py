@@ -104,7 +104,7 @@ def work(request: WorkRequest) -> InputError | Interrupted | None:
                 data = ExperimentData.from_experiment(runs[0].experiment, fingerprint=runs[0].fingerprint)
                 if data.fingerprint != runs[0].fingerprint:
                     raise InputError(f"{data.data.description}: the worker finds other images there than the command")
-                with limit_threads(runs[0].experiment.protocol.threads):
+                with limit_threads(runs[0].experiment.protocol.thread_count):
                     take_runs(request, data, console=open_console(quiet=True))
     except (Interrupted, KeyboardInterrupt) as error:
         return Interrupted(str(error) or "stopped")
@@ -176,7 +176,7 @@ class LocalProcesses:
 
 def count_workers(experiment: Experiment) -> int:
     """Number of processes for the runs of an experiment on this machine."""
-    by_threads = max(1, torch.get_num_threads() // experiment.protocol.threads)
+    by_threads = max(1, torch.get_num_threads() // experiment.protocol.thread_count)
     return experiment.executor.workers or torch.cuda.device_count() or by_threads
 
 
@@ -303,7 +303,7 @@ def execute(
     if not missing or is_local:
         if finished := len(runs) - len(missing):
             console.print(f"{finished:,} of {format_count(len(runs), 'run')} finished before")
-        with limit_threads(experiment.protocol.threads):
+        with limit_threads(experiment.protocol.thread_count):
             take_runs(request, data, console=console, wait_for_others=True, is_over=is_over)
         return
     if is_launched_from_outside():

@@ -1,0 +1,216 @@
+"""Settings that are chosen for a machine: precision, images at a time, threads and compilation."""
+
+import itertools
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+from rich.console import Console
+
+from vit_vs_cnn.config.experiment import Experiment, read_config
+from vit_vs_cnn.config.trainer import AUTO_PRECISION
+from vit_vs_cnn.console import join_names
+from vit_vs_cnn.devices import bfloat16_units, free_memory
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.experiments.timing import prepare_timed_run, runs_at_a_time, seconds_per_step
+from vit_vs_cnn.images.experiment_data import ExperimentData
+from vit_vs_cnn.mappings import flatten
+from vit_vs_cnn.models.cost import activation_bytes, count_parameters
+from vit_vs_cnn.networks.preparation import PreparedRun
+from vit_vs_cnn.runs.status import duration
+from vit_vs_cnn.workers.supervisor import count_workers
+from vit_vs_cnn.workers.trainer import trains_on_cpu, world_size
+
+#: Share of the free memory that training may take; and the memory of a process before its first step.
+_MEMORY_SHARE, _PROCESS_BYTES = 0.6, 7e8
+#: Bytes for each parameter: it, its gradient, two moments of the optimizer, and an average.
+_BYTES_PER_PARAMETER = 20
+#: Memory of a step relative to what it keeps for the backward pass (measured: 0.97 to 1.1 at 224 pixels).
+_STEP_FACTOR = 1.25
+#: Training time from which on threads and compilation are chosen; shorter experiments give the same weights everywhere.
+_LONG_SECONDS = 1200.0
+#: FLOPs and steps in a second of a small network on a core, about the most, to estimate the training time.
+_FLOPS_PER_SECOND, _STEPS_PER_SECOND = 3e10, 50.0
+#: More threads make the training of small networks no faster.
+_MAX_THREADS = 8
+#: Time in which a run finds its compiled network in torch's cache.
+_COMPILED_START_SECONDS = 2.0
+
+
+def choose_settings(
+    experiment: Experiment, pool: ExperimentData, console: Console, *, is_planned: bool = True
+) -> Experiment:
+    """The experiment with the settings of its folder or, in a new folder, with those that suit this machine.
+
+    Runs that differ in them are different runs, so a started experiment keeps them on another machine.
+
+    Arguments:
+        is_planned: whether sizes, seeds and budget are final. Otherwise threads and compilation are not chosen yet.
+    """
+    experiment = choose_micro_batches(choose_precision(experiment), pool, console)
+    chosen = [name for name in ("threads", "compile") if getattr(experiment.protocol, name) == "auto"]
+    if started := _started_settings(experiment):
+        kept = {"threads": started.get("protocol.threads", 1), "compile": started.get("protocol.compile", False)}
+        return _with_protocol(experiment, **{name: kept[name] for name in chosen})
+    if not is_planned or not chosen:
+        return experiment
+    training = _training_of_models(experiment, pool) if world_size(experiment) == 1 else {}
+    runs_at_once = runs_at_a_time(experiment, _count_runs(experiment))
+    is_long = sum(steps * seconds for steps, seconds in training.values()) / runs_at_once > _LONG_SECONDS
+    if "threads" in chosen:
+        threads = _share_of_cores(experiment) if is_long else 1
+        experiment = _with_protocol(experiment, threads=threads)
+        if threads > 1:
+            console.print(f"Each run uses {threads} threads, as there are fewer runs than cores")
+    if "compile" in chosen:
+        steps = {name: steps for name, (steps, _) in training.items()}
+        is_faster = is_long and _is_faster_compiled(experiment, steps, pool, console)
+        experiment = _with_protocol(experiment, compile=is_faster)
+    return experiment
+
+
+def _with_protocol(experiment: Experiment, **changes: Any) -> Experiment:
+    return replace(experiment, protocol=replace(experiment.protocol, **changes))
+
+
+def _trained_models(experiment: Experiment) -> list[str]:
+    """Models other than linear probes."""
+    return [name for name, model in experiment.models.items() if not model.finetune.head]
+
+
+def _count_runs(experiment: Experiment) -> int:
+    """Number of runs that train, without a search for recipes."""
+    protocol = experiment.protocol
+    conditions = len(protocol.train_sizes) * len(protocol.budget.amounts) * len(protocol.seeds)
+    return max(1, len(_trained_models(experiment)) * conditions)
+
+
+def _training_of_models(experiment: Experiment, pool: ExperimentData) -> dict[str, tuple[int, float]]:
+    """For each model, the steps of all its runs and the estimated time of a step."""
+    batch_size, training = experiment.protocol.batch_size, {}
+    for name in _trained_models(experiment):
+        prepared = prepare_timed_run(experiment, name, pool)
+        step_seconds = max(1 / _STEPS_PER_SECOND, 6 * batch_size * prepared.macs / _FLOPS_PER_SECOND)
+        training[name] = _count_steps(prepared, pool), step_seconds
+    return training
+
+
+def _count_steps(prepared: PreparedRun, pool: ExperimentData) -> int:
+    """Training steps of all runs of a model, without a search for recipes."""
+    experiment, steps = prepared.run.experiment, 0
+    protocol, finetune = experiment.protocol, prepared.run.recipe.finetune
+    for size, budget in itertools.product(protocol.train_sizes, protocol.budget.each()):
+        train_images = round(pool.resolve(size) * (1 - experiment.data.validation_fraction))
+        counts = {"batch_size": protocol.batch_size, "train_images": train_images}
+        has_own_epochs = finetune.epochs is not None
+        steps += finetune.count_steps(**counts) if has_own_epochs else budget.to_steps(**counts, macs=prepared.macs)
+    return steps * len(protocol.seeds)
+
+
+def _share_of_cores(experiment: Experiment) -> int:
+    """Threads for each run, if all runs that are executed at a time share the cores of this machine."""
+    executor, cores = experiment.executor, torch.get_num_threads()
+    if executor.name == "ray" or not trains_on_cpu(experiment):
+        return 1
+    runs_at_once = 1 if executor.name == "local" else min(executor.workers or cores, _count_runs(experiment))
+    return max(1, min(cores // runs_at_once, _MAX_THREADS))
+
+
+def _is_faster_compiled(
+    experiment: Experiment, steps: Mapping[str, int], pool: ExperimentData, console: Console
+) -> bool:
+    """Whether compiled training steps save more than twice the time of compiling.
+
+    The networks are compiled and timed. The runs find them in torch's cache.
+
+    Arguments:
+        steps: of all runs, by model.
+    """
+    runs = _count_runs(experiment)
+    runs_at_once = runs_at_a_time(experiment, runs)
+    eager = {name: seconds_per_step(experiment, name, pool) for name in steps}
+    seconds = {name: steps[name] * eager[name] / runs_at_once for name in steps}
+    if sum(seconds.values()) < _LONG_SECONDS:
+        return False
+    console.print(f"Compiling {join_names([*steps])}, to see whether training becomes faster ...")
+    start, compiled = time.perf_counter(), dict[str, float]()
+    for name in steps:
+        try:
+            compiled[name] = seconds_per_step(_with_protocol(experiment, compile=True), name, pool)
+        except InputError as error:
+            console.print(f"Training without compilation, which fails: {error}")
+            return False
+    cost = time.perf_counter() - start + _COMPILED_START_SECONDS * runs / runs_at_once
+    saved = sum(seconds[name] * (1 - compiled[name] / eager[name]) for name in steps)
+    is_faster = saved > 2 * cost
+    texts = [f"{name}: {eager[name]:.3g} s for a step, {compiled[name]:.3g} s compiled" for name in steps]
+    choice = f"Training {'with' if is_faster else 'without'} compilation"
+    costs = f"takes {duration(cost)} and saves {duration(max(0.0, saved))}"
+    console.print(f"{join_names(texts)}. {choice}, which {costs}")
+    return is_faster
+
+
+def choose_micro_batches(experiment: Experiment, pool: ExperimentData, console: Console) -> Experiment:
+    """The experiment with ``micro_batch`` set for each model of which a whole batch exceeds the free memory.
+
+    It changes batch norm and the random numbers of augmentation, so runs that differ in it are different runs. A model
+    that is trained in the folder of the experiment keeps what was chosen there, also on another machine.
+    """
+    if experiment.trainer.get("accumulate_grad_batches", 1) != 1:
+        return experiment
+    started = _started_settings(experiment)
+    device, sharing = ("cpu", 1) if trains_on_cpu(experiment) else ("cuda", torch.cuda.device_count())
+    workers = count_workers(experiment) if experiment.executor.name in ("auto", "processes") else 1
+    room = _MEMORY_SHARE * free_memory(device) / math.ceil(workers / sharing) - _PROCESS_BYTES
+    batch_size, models = experiment.protocol.batch_size // world_size(experiment), dict(experiment.models)
+    for name, model in experiment.models.items():
+        if model.finetune.head or model.micro_batch is not None:
+            continue
+        if any(setting.startswith(f"models.{name}.") for setting in started):
+            models[name] = replace(model, micro_batch=started.get(f"models.{name}.micro_batch"))
+            continue
+        micro_batch = _fitting_batch(prepare_timed_run(experiment, name, pool), batch_size, room)
+        if micro_batch < batch_size:
+            models[name] = replace(model, micro_batch=micro_batch)
+            console.print(
+                f"{name}: batches of {batch_size} images are split into parts of {micro_batch} images, as "
+                f"{max(room, 0) / 1e9:.1f} GB of memory are free for each run"
+            )
+    return replace(experiment, models=models)
+
+
+def _fitting_batch(prepared: PreparedRun, batch_size: int, room: float) -> int:
+    """The largest divisor of the batch size whose training step needs at most ``room`` bytes; at least 1."""
+    try:
+        image = _STEP_FACTOR * activation_bytes(prepared.network, prepared.images.training.image_shape)
+    except Exception:  # raised by user code
+        return batch_size
+    fitting = (room - _BYTES_PER_PARAMETER * count_parameters(prepared.network)) / max(image, 1)
+    return max(size for size in range(1, batch_size + 1) if not batch_size % size and size <= max(1, fitting))
+
+
+def _started_settings(experiment: Experiment) -> dict[str, Any]:
+    """Settings by dotted name in the folder of an experiment or of its search for recipes; empty without a config."""
+    places = (experiment.folder / "experiment.yaml", experiment.folder / "tuning" / "experiment.yaml")
+    return next((flatten(read_config(path)) for path in places if path.exists()), {})
+
+
+def choose_precision(experiment: Experiment) -> Experiment:
+    """The experiment with ``precision: auto`` replaced by that of its folder, or else by the faster one.
+
+    bf16-mixed is faster where the GPU or the processor has units for bfloat16, and ends with the same accuracies
+    (results/speed). Precision is part of the identity of a run, so another machine continues in the same precision.
+    """
+    if experiment.trainer.get("precision") != AUTO_PRECISION:
+        return experiment
+    has_units = (
+        bool(bfloat16_units()) if trains_on_cpu(experiment) else torch.cuda.is_bf16_supported(including_emulation=False)
+    )
+    chosen = "bf16-mixed" if has_units else None
+    if started := _started_settings(experiment):
+        chosen = started.get("trainer.precision")
+    others = {name: value for name, value in experiment.trainer.items() if name != "precision"}
+    return replace(experiment, trainer=others if chosen is None else others | {"precision": chosen})
