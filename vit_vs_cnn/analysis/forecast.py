@@ -10,8 +10,7 @@ from jaxtyping import Float
 from vit_vs_cnn.analysis.measurements import AccuracyPoint, failed_to_learn
 from vit_vs_cnn.counter_random import derive_seed
 from vit_vs_cnn.runs.result import RunResult, StartKind
-from vit_vs_cnn.statistics.intervals import Estimate
-from vit_vs_cnn.statistics.mean_distribution import Z_975
+from vit_vs_cnn.statistics.intervals import Z_975, Estimate
 
 #: Smallest number of training-set sizes to which the law, with three parameters, is fitted.
 MIN_SIZES_FOR_FORECAST = 4

@@ -7,7 +7,6 @@ import time
 import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils.flop_counter import FlopCounterMode
 
 from vit_vs_cnn.devices import synchronize
 from vit_vs_cnn.models.recording import evaluation_mode
@@ -32,6 +31,8 @@ def count_macs(model: nn.Module, image_shape: tuple[int, int, int]) -> int:
 
 def run_on_meta_device(model: nn.Module, shape: tuple[int, int, int, int]) -> tuple[tuple[int, ...], int]:
     """Shape of the output for images ``(images, channels, rows, cols)``, and the number of multiply-accumulates."""
+    from torch.utils.flop_counter import FlopCounterMode  # loads Triton: half a second
+
     # The counter fails on views of parameters that require gradients.
     meta_model = copy.deepcopy(model).to(device="meta", dtype=torch.float32).eval().requires_grad_(False)
     # Fused attention kernels are opaque to the counter; the math backend consists of products.

@@ -5,9 +5,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas
 from matplotlib.figure import Figure
 
 from vit_vs_cnn.analysis.answer import conclusion_text
@@ -26,6 +25,9 @@ from vit_vs_cnn.reporting.style import assign_styles, format_estimate, format_pe
 from vit_vs_cnn.reporting.table import Cell, Table, print_tables
 from vit_vs_cnn.runs.record import MAJORITY
 from vit_vs_cnn.statistics.intervals import format_interval, format_p_value
+
+if TYPE_CHECKING:
+    import pandas
 
 #: Tables that a terminal does not print.
 PAGE_ONLY_TABLES = ("classes", "corruptions", "similarity")
@@ -172,7 +174,7 @@ def _corruptions(corruptions: CorruptionAccuracy) -> list[Table]:
     ]
 
 
-def _similarity(similarity: Mapping[tuple[str, str], pandas.DataFrame], images: int) -> Table:
+def _similarity(similarity: "Mapping[tuple[str, str], pandas.DataFrame]", images: int) -> Table:
     rows = [
         [f"{first}: {layer}", f"{second}: {values.idxmax()}", f"{values.max():.2f}"]
         for (first, second), table in similarity.items()
@@ -183,7 +185,7 @@ def _similarity(similarity: Mapping[tuple[str, str], pandas.DataFrame], images: 
     return Table(title, ["layer", "most similar", "CKA"], rows, "similarity")
 
 
-def _cost(cost: pandas.DataFrame) -> Table:
+def _cost(cost: "pandas.DataFrame") -> Table:
     rows = []
     for name, row in cost.to_dict("index").items():
         sizes = [format_millions(row["parameters"]), format_millions(row["macs"])]

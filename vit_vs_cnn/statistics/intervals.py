@@ -1,14 +1,17 @@
 """Values with confidence intervals, and how intervals and p-values are printed."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
-from scipy import stats
+from scipy.special import ndtri
 
 from vit_vs_cnn.counter_random import derive_seed
 
+#: 97.5 % quantile of the normal distribution.
+Z_975 = float(ndtri(0.975))
 BOOTSTRAP_SAMPLES = 2000
 
 
@@ -32,8 +35,10 @@ def wilson_interval(correct: int, count: int) -> Estimate:
 
     Reference: Wilson, "Probable inference, the law of succession, and statistical inference", JASA 1927.
     """
-    interval = stats.binomtest(correct, count).proportion_ci(0.95, method="wilson")
-    return Estimate(correct / count, float(interval.low), float(interval.high))
+    share, z = correct / count, Z_975
+    centre = (2 * count * share + z**2) / (2 * (count + z**2))
+    half = z / (2 * (count + z**2)) * math.sqrt(4 * count * share * (1 - share) + z**2)
+    return Estimate(share, 0.0 if correct == 0 else centre - half, 1.0 if correct == count else centre + half)
 
 
 def bootstrap_interval(

@@ -8,15 +8,13 @@ from functools import lru_cache
 
 import numpy as np
 from jaxtyping import Float, Shaped
-from scipy import optimize, special, stats
+from scipy import optimize, special
 
-from vit_vs_cnn.statistics.intervals import Estimate, wilson_interval
+from vit_vs_cnn.statistics.intervals import Z_975, Estimate, wilson_interval
 from vit_vs_cnn.statistics.variance import SeedVariance, binomial_variance, image_variance
 
 #: Number of nodes of the quadrature over the chi distribution of a standard deviation.
 QUADRATURE_NODES = 200
-#: 97.5 % quantile of the normal distribution.
-Z_975 = float(special.ndtri(0.975))
 #: Number of degrees of freedom from which Student's distribution is replaced by the normal one.
 MAX_DEGREES_OF_FREEDOM = 1e5
 #: Probability that a test finds the minimum detectable difference.
@@ -159,7 +157,8 @@ def _inverse_chi_square(df: int | float) -> tuple[Float[np.ndarray, "nodes"], Fl
     df = min(df, MAX_DEGREES_OF_FREEDOM)
     low, high = (max(0.0, math.sqrt(df) - 9), math.sqrt(df) + 9)
     r = low + (high - low) * (nodes + 1) / 2
-    probability = weights * stats.chi.pdf(r, df)
+    log_density = np.log(2) - 0.5 * np.log(2) * df - special.gammaln(0.5 * df) + special.xlogy(df - 1, r) - 0.5 * r**2
+    probability = weights * np.exp(log_density)
     return df / r**2, probability / probability.sum()
 
 

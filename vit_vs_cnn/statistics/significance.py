@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 import numpy as np
 from jaxtyping import Bool, Float
-from scipy import stats
 
 #: Significance level: share of false claims among experiments with equal models.
 ERROR_RATE = 0.05
@@ -21,6 +20,8 @@ def mcnemar_exact(first: Bool[np.ndarray, "images"], second: Bool[np.ndarray, "i
 
     Reference: McNemar, "Note on the sampling error of the difference between correlated proportions", 1947.
     """
+    from scipy import stats  # takes half a second to load
+
     only_first, only_second = int((first & ~second).sum()), int((second & ~first).sum())
     return float(stats.binomtest(only_first, only_first + only_second).pvalue) if (first != second).any() else 1.0
 
@@ -30,6 +31,8 @@ def fisher_exact(first_failures: int, first_runs: int, second_failures: int, sec
 
     Reference: Fisher, "On the interpretation of chi-squared from contingency tables", JRSS 1922.
     """
+    from scipy import stats
+
     table = [[first_failures, first_runs - first_failures], [second_failures, second_runs - second_failures]]
     return float(stats.fisher_exact(table).pvalue)  # pyright: ignore[reportAttributeAccessIssue]
 
@@ -41,6 +44,8 @@ def one_sided_p_value(differences: Float[np.ndarray, "images"]) -> float:
 
     Reference: Student, "The probable error of a mean", Biometrika 1908.
     """
+    from scipy import stats
+
     if np.ptp(differences) == 0:
         return float(0.5 ** len(differences)) if differences[0] > 0 else 1.0
     return float(stats.t.sf(differences.mean() / stats.sem(differences), len(differences) - 1))

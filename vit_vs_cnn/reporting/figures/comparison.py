@@ -1,10 +1,9 @@
 """Figures of a comparison: classes, confusion, example images, calibration, corruptions, similarity."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas
 import torch
 from matplotlib.figure import Figure
 
@@ -21,6 +20,9 @@ from vit_vs_cnn.reporting.style import (
     assign_styles,
     format_percent,
 )
+
+if TYPE_CHECKING:
+    import pandas
 
 #: Number of characters that fit below an image.
 LINE_LENGTH = 22
@@ -160,7 +162,7 @@ def corruptions_figure(corruptions: CorruptionAccuracy, styles: ModelStyles) -> 
     return figure
 
 
-def cka_figure(similarity: Mapping[tuple[str, str], pandas.DataFrame]) -> Figure:
+def cka_figure(similarity: "Mapping[tuple[str, str], pandas.DataFrame]") -> Figure:
     """CKA between all layers of two networks, and of each network with itself."""
     ordered = sorted(similarity, key=lambda pair: pair[0] == pair[1])[:MAX_NETWORKS]
     figure, axes = make_panels(len(ordered), 3, 2.8, 2.9, extra=0.0)
