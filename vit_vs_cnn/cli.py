@@ -234,7 +234,7 @@ def _print_findings(findings: Any) -> None:
     from vit_vs_cnn.runs.status import read_status
 
     _print_accuracies(findings.results, findings.analysis)
-    for line in describe_unfinished_runs(read_status(findings.folder)):
+    for line in describe_unfinished_runs(read_status(findings.folder, findings.results)):
         print(f"note: {line}")
 
 

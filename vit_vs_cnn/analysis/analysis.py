@@ -214,7 +214,7 @@ def read_analysis(folder: Path) -> tuple[Analysis, list[RunResult], Answers | No
         InputError: the folder has no experiment, or none of its runs is finished.
     """
     results = sorted(read_finished_results(folder).values(), key=_sort_key)
-    plan, log = find_plan(folder, results), summarize_log(folder, results[0].test_set)
+    plan, log = find_plan(folder, results), summarize_log(folder, results[0].test_set, results)
     models = dict.fromkeys(result.model for result in results)
     log_caveats = {model: caveat for model in models if (caveat := log.find_caveat(model)) is not None}
     answers = None

@@ -66,7 +66,8 @@ def write_experiment_page(findings: Findings, target: Path | None = None) -> lis
         InputError: the experiment's config can no longer be read.
     """
     folder, results, duplicates = findings.folder, findings.results, findings.duplicates
-    config, status, images = read_config(folder / "experiment.yaml"), read_status(folder), _read_test_images(findings)
+    config, status = read_config(folder / "experiment.yaml"), read_status(folder, results)
+    images = _read_test_images(findings)
     analysis, urgent = add_leak_caveat(findings.analysis, duplicates), describe_unfinished_runs(status)
     page = answer_page(analysis, urgent)
     reasons = [NOT_AVAILABLE] * (images is None) + ([duplicates] if isinstance(duplicates, str) else [])
@@ -82,7 +83,7 @@ def write_experiment_page(findings: Findings, target: Path | None = None) -> lis
             page.table(tables.duplicates_table(duplicates, longest_results(results), findings.answers.correct))
         page.table(tables.duplicate_pairs_table(duplicates))
     page.heading("Runs")
-    page.text(summarize_log(folder, results[0].test_set).text)
+    page.text(summarize_log(folder, results[0].test_set, results).text)
     page.table(tables.runs_table(status.runs, results))
     _add_protocol(page, analysis, results, config, _protocol(config, findings))
     text = table_text([result.to_row() for result in results])

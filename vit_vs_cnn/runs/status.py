@@ -92,19 +92,25 @@ class ExperimentStatus:
         return "\n".join([*status_lines(self), f"{self.name}: {status_line(self)}"])
 
 
-def read_status(folder: Path) -> ExperimentStatus:
-    """Status of an experiment; before its first run, of its search for recipes. Raises InputError: neither exists."""
+def read_status(folder: Path, results: Sequence[RunResult] = ()) -> ExperimentStatus:
+    """Status of an experiment; before its first run, of its search for recipes. Raises InputError: neither exists.
+
+    Arguments:
+        results: results that are not read again.
+    """
     if not (folder / "runs.json").exists() and (folder / "tuning" / "runs.json").exists():
         return replace(read_status(folder / "tuning"), name=f"{folder.resolve().name}, search for recipes")
     grid = read_run_names(folder)
-    recorded = read_finished_results(folder) if is_record(folder) else {}
+    if is_record(folder) and not results:
+        results = [*read_finished_results(folder).values()]
+    recorded, has_several = {result.run: result for result in results}, len({*grid.values()}) > 1
     runs, pretraining = [], folder / PRETRAINING_FOLDER
     for name, own in (read_run_names(pretraining) if (pretraining / "runs.json").exists() else {}).items():
         runs.append(_read_run_status(pretraining / name, own or Budget(steps=1), None, is_one_of_several=False))
     for name, own in grid.items():
-        result = recorded.get(folder / name)
+        result = recorded.get(name)
         budget = own or Budget(steps=1 if result is None else max(1, result.cost.steps))
-        runs.append(_read_run_status(folder / name, budget, result, is_one_of_several=len({*grid.values()}) > 1))
+        runs.append(_read_run_status(folder / name, budget, result, is_one_of_several=has_several))
     running = sum(run.state is RunState.RUNNING for run in runs)
     return ExperimentStatus(folder.resolve().name, runs, seconds_left(runs, workers=max(1, running)))
 

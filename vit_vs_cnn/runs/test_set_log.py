@@ -163,11 +163,15 @@ class LogSummary:
         return f"{logs}: {counts.total()} evaluations of {len(counts)} networks{rest}.{shared}"
 
 
-def summarize_log(folder: Path, test_set: str | None) -> LogSummary:
-    """Read the log of a test set, and compare it with all results in the folder of an experiment."""
+def summarize_log(folder: Path, test_set: str | None, known: Sequence[RunResult] = ()) -> LogSummary:
+    """Read the log of a test set, and compare it with all results in the folder of an experiment.
+
+    Arguments:
+        known: results that are not read again.
+    """
     if test_set is None:
         return LogSummary([], frozenset(), 0)
-    output, results = output_folder(folder), _read_all_results(folder)
+    output, results = output_folder(folder), _read_all_results(folder, known)
     images = {result.data.fingerprint for result in results if result.test_set == test_set}
     results = [result for result in results if result.data.fingerprint in images and result.test_set is not None]
     names = sorted({test_set, *(str(result.test_set) for result in results)})
@@ -277,12 +281,13 @@ def _parse(line: bytes) -> dict[str, Any] | None:
     return values if isinstance(values, dict) else None
 
 
-def _read_all_results(folder: Path) -> list[RunResult]:
+def _read_all_results(folder: Path, known: Sequence[RunResult]) -> list[RunResult]:
     """All readable results, also of runs that the config no longer has, which were evaluated, too."""
-    results = list(read_recorded_runs(folder).values()) if is_record(folder) else []
+    results = list(known or read_recorded_runs(folder).values()) if is_record(folder) else []
+    by_run = {result.run: result for result in known}
     for path in sorted(folder.glob("*/result.json")):
         try:
-            results.append(read_result(path))
+            results.append(by_run.get(path.parent.name) or read_result(path))
         except DamagedFile:
             continue
     return results
