@@ -32,6 +32,7 @@ WORDS = {
     type(None): "null",
 }
 _LISTS = (list, tuple, Sequence, Iterable)
+_IMMUTABLE = (str, int, float, bool, type(None))
 #: Default of required settings.
 REQUIRED: Any = ...
 
@@ -94,6 +95,12 @@ def item_type(hint: Any) -> Any:
     return next((get_args(kind)[0] for kind in lists), None)
 
 
+@functools.cache
+def _form(kind: Any) -> tuple[Any, list[Any], bool]:
+    """Generic type and arguments of a type, and whether it is a dataclass."""
+    return get_origin(kind), [inner for inner in get_args(kind) if inner is not ...], dataclasses.is_dataclass(kind)
+
+
 def describe_type(hint: Any) -> str:
     if (kinds := union_args(hint)) != (hint,):
         return " or ".join(dict.fromkeys(map(describe_type, kinds)))
@@ -130,13 +137,13 @@ def convert(hint: Any, value: Any, location: str) -> Any:
     tuple or mapping of these, or a union.
     """
     kinds = union_args(hint)
-    if hint is Any:
-        return copy.deepcopy(value)
-    if value is None and type(None) in kinds:
-        return None
+    if hint is Any or (value is None and type(None) in kinds):
+        return value if type(value) in _IMMUTABLE else copy.deepcopy(value)
     for kind in kinds:
-        origin, inside = get_origin(kind), [inner for inner in get_args(kind) if inner is not ...]
-        if dataclasses.is_dataclass(kind) and value is not None:
+        if type(value) is kind in (str, bool):  # most values
+            return value
+        origin, inside, is_block = _form(kind)
+        if is_block and value is not None:
             return build(typing.cast(Any, kind), value, location=location)
         if origin is dict and isinstance(value, Mapping):
             if wrong := [name for name in value if not isinstance(name, str)]:

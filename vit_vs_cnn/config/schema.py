@@ -104,7 +104,7 @@ class Budget:
     flops: float | list[float] | None = None
 
     def __post_init__(self) -> None:
-        values = {name: value for name, value in dataclasses.asdict(self).items() if value is not None}
+        values = {name: value for name, value in vars(self).items() if value is not None}
         if len(values) != 1:
             raise InputError(f"expected exactly one of steps, epochs, flops; given: {', '.join(values) or 'none'}")
         (given,) = values.values()
