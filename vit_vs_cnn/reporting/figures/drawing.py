@@ -99,14 +99,19 @@ def error_bars_in_percent(estimates: Sequence[Estimate]) -> tuple[np.ndarray, np
 def render_figure(
     figure: Figure, name: str = "page", formats: Sequence[str] = ("svg",), *, dpi: int = DPI
 ) -> dict[str, bytes]:
-    """Render a figure in some formats. The same figure and name give the same bytes."""
-    set_fallback_fonts(figure)
-    contents = {}
+    """Render a figure in some formats. The same figure and name give the same bytes.
+
+    All formats have the layout of the first.
+    """
+    contents, layout = {}, figure.get_layout_engine()
     for suffix in formats:
         file, metadata = io.BytesIO(), {"Date": None} if suffix == "svg" else None
+        set_fallback_fonts(figure)
         with ignore_glyph_warnings(), mpl.rc_context({"svg.hashsalt": name}):
-            figure.savefig(file, format=suffix, dpi=dpi, metadata=metadata, facecolor="white")
+            Figure.savefig(figure, file, format=suffix, dpi=dpi, metadata=metadata, facecolor="white")
         contents[suffix] = file.getvalue()
+        figure.set_layout_engine(None)  # the layout takes longer than the drawing
+    figure.set_layout_engine(layout)
     return contents
 
 
