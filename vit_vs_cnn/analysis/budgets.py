@@ -166,12 +166,13 @@ class BudgetResults:
     def _score_at_cost(self, run: tuple[str, int, int], limit: float) -> SeedScores | None:
         costs = {text: float(runs[run].cost.flops) for text, runs in self._runs.items() if run in runs}
         ordered = sorted((amount, text) for text, amount in costs.items() if amount)
-        scores = [(amount, self.measured[text].scores(run[0], run[1], [run[2]])) for amount, text in ordered]
-        if scores[-1][0] <= _MAX_SAME_COST_RATIO * limit:
-            return scores[-1][1]
-        for (low, shorter), (high, longer) in pairwise(scores):
+        scores = lambda text: self.measured[text].scores(run[0], run[1], [run[2]])  # noqa: E731
+        if ordered[-1][0] <= _MAX_SAME_COST_RATIO * limit:
+            return scores(ordered[-1][1])
+        for (low, shorter), (high, longer) in pairwise(ordered):
             if low <= limit <= high:
-                return _mixture(shorter, longer, math.log(limit / low) / math.log(high / low) if low < high else 1.0)
+                share = math.log(limit / low) / math.log(high / low) if low < high else 1.0
+                return _mixture(scores(shorter), scores(longer), share)
         return None
 
 
