@@ -59,14 +59,16 @@ def near_duplicate_pairs(
     for start in range(0, len(details), size):
         parts = [planes[start : start + size] for planes in (details, chromas)]
         views = parts, [part.flip(-1) for part in parts]
-        similarity = torch.maximum(*(view.flatten(1) @ detail.flatten(1).T for view, _ in views))
-        if train is None:  # each pair once
-            similarity.triu_(start + 1)
-        values, partners = similarity.topk(min(_MAX_PARTNERS, len(detail)), dim=1)
-        first, rank = torch.nonzero(values >= MIN_SIMILARITY, as_tuple=True)
-        second = partners[first, rank]
+        offset = start if train is None else 0  # within one set, each pair once
+        similarity = torch.maximum(*(view.flatten(1) @ detail[offset:].flatten(1).T for view, _ in views))
+        if train is None:
+            similarity.triu_(1)
+        found = torch.nonzero((similarity >= MIN_SIMILARITY).any(1))[:, 0]
+        values, partners = similarity[found].topk(min(_MAX_PARTNERS, similarity.shape[1]), dim=1)
+        row, rank = torch.nonzero(values >= MIN_SIMILARITY, as_tuple=True)
+        first, second = found[row], offset + partners[row, rank]
         difference = torch.minimum(*(_color_difference(view[first], chroma[second]) for _, view in views))
-        pairs = torch.stack([start + first, second]), values[first, rank]
+        pairs = torch.stack([start + first, second]), values[row, rank]
         results.append([part[..., difference < _MAX_COLOR_DIFFERENCE] for part in pairs])
         report_progress(f"searching for duplicates: {min(start + size, len(details)):,} of {len(details):,} images")
     (first, second), similarities = (torch.cat(parts, dim=-1) for parts in zip(*results, strict=True))
