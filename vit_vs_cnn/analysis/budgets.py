@@ -68,6 +68,8 @@ class BudgetResults:
         self.measured = {text: measure(group, correct, chance=chance) for text, group in self.groups.items()}
         self._runs = {text: {r.coordinates: r for r in group} for text, group in self.groups.items()}
         self._trained = {r.model for r in results if r.follows_budget}
+        steps = {n: [max(1, r.cost.steps) for r in g if r.model in self._trained] for n, g in self.groups.items()}
+        self._mean_steps = {text: fmean(counts) for text, counts in steps.items() if counts}
         self.names = tuple(self.groups)
         self.longest = self.measured[self.names[-1]]
 
@@ -110,9 +112,7 @@ class BudgetResults:
         ]
 
     def _factor(self, shorter: str, longer: str) -> float:
-        trained = [[r for r in self.groups[text] if r.model in self._trained] for text in (shorter, longer)]
-        steps = [fmean(max(1, r.cost.steps) for r in group) for group in trained]
-        return steps[1] / steps[0]
+        return self._mean_steps[longer] / self._mean_steps[shorter]
 
     def equal_cost(self, first: str, second: str, *, confidence: float = 0.95) -> list[EqualCostDifference]:
         """Compare two models at equal training FLOPs, at every training-set size at which their FLOPs differ.

@@ -1,5 +1,6 @@
 """Comparison of all pairs of models at all training-set sizes, and crossovers between sizes."""
 
+import functools
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -52,6 +53,7 @@ def compare_all(
     for names in itertools.combinations(measured.models, 2):
         if plan is not None and not plan.compares(*names):
             continue
+        differences = functools.cache(functools.partial(measured.differences, *names))
         for size in measured.sizes:
             shared = measured.shared_seeds(size, *names)
             if not shared:
@@ -71,7 +73,7 @@ def compare_all(
                 names,
                 first,
                 second,
-                seed_variance=pool_seed_variance(measured.differences(*names, seeds), size),
+                seed_variance=pool_seed_variance(differences(seeds), size),
                 fold_train_size=measured.fold_train_size(size),
                 failed_runs=(failed[0], failed[1]),
                 rules=rules,

@@ -32,6 +32,7 @@ WHOLE_NUMBERS = ("labels", "classes", "num_classes")
 LABEL_ARRAYS = ("label_rank", "label_log_probability")
 #: Errors of reading a damaged .npz file.
 UNREADABLE_FILE_ERRORS = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error)
+_JSON_STARTS = frozenset(' \t\n\r"[{-0123456789tfnNI')
 _WORDS = {"": None, "True": True, "False": False}
 
 
@@ -78,6 +79,8 @@ def _text_of(value: Any) -> str:
 def _value_of(text: str | None) -> Any:
     if text is None or text in _WORDS:
         return _WORDS.get(text or "")
+    if text[0] not in _JSON_STARTS:  # most texts: an exception takes longer
+        return text
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
