@@ -189,9 +189,9 @@ def test_arguments_after_two_dashes_are_paths_and_those_with_one_are_not(capsys)
 
 
 def test_commands_import_only_what_they_need(finished, tmp_path):
-    """Help, status, analysis and wrong input do not import torch, predict imports no training, figures no display.
+    """Help, status, analysis and wrong input do not import torch, figures no display.
 
-    In a separate process, as this one has imported everything.
+    Predictions, reports and evaluations import no training. In a separate process, as this one has imported everything.
     """
     experiment, image = finished / "runs" / "tiny", tmp_path / "picture.png"
     Image.new("RGB", (37, 41)).save(image)
@@ -220,7 +220,9 @@ assert main(["predict", {str(experiment)!r}, {str(image)!r}, "--model", "resnet"
 assert "vit_nano" in vc.list_models() and callable(vc.attention_rollout)
 unneeded = {{"lightning", "timm", "torchmetrics", "torchvision", "matplotlib", "pandas", "torch._dynamo"}}
 assert not unneeded & set(sys.modules), unneeded & set(sys.modules)
-import vit_vs_cnn.reporting.figures.heatmaps
+import vit_vs_cnn.reporting.experiment_page, vit_vs_cnn.comparison.evaluate, vit_vs_cnn.reporting.figures.heatmaps
+unneeded = unneeded - {{"matplotlib", "pandas"}} | {{"scipy.stats", "triton"}}
+assert not unneeded & set(sys.modules), unneeded & set(sys.modules)
 assert "matplotlib.figure" in sys.modules and "matplotlib.pyplot" not in sys.modules
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

@@ -11,7 +11,6 @@ import numpy as np
 import pandas
 import torch
 from jaxtyping import Bool, UInt64
-from torchmetrics.functional.classification import multiclass_confusion_matrix
 
 from vit_vs_cnn.comparison.entries import open_test_set_log
 from vit_vs_cnn.comparison.new_images import read_labelled_images, shorten_list
@@ -126,8 +125,8 @@ def evaluate_network(
     truth, probabilities = np.array(numbers)[readable], predicted.probabilities[readable]
     ranked = np.argsort(-probabilities, axis=1, kind="stable")[:, :5] == truth[:, None]
     probability, correct = torch.from_numpy(probabilities.max(1)), ranked[:, 0]
-    classes = torch.from_numpy(probabilities.argmax(1))
-    confusion = multiclass_confusion_matrix(classes, torch.from_numpy(truth), len(trained.class_names)).numpy()
+    confusion = np.zeros((len(trained.class_names),) * 2, dtype=np.int64)
+    np.add.at(confusion, (truth, probabilities.argmax(1)), 1)
     parts = trained.identify(inputs[index] for index in readable)
     hashes = np.concatenate([part.hashes() for part in parts])
     count, training_images = len(readable), trained.training_hashes.count_in(hashes)
