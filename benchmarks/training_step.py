@@ -1,4 +1,4 @@
-"""One training step of our networks, compared with those of timm and vit-pytorch, and half with single precision.
+"""One training step of our networks: compared with timm and vit-pytorch, in half precision, and compiled.
 
     python -m benchmarks.training_step
     python -m benchmarks.training_step --device cuda --sizes medium --precision bf16
@@ -27,6 +27,7 @@ from benchmarks.timing import Row, in_turns, parser, ratio, report_rows
 from vit_vs_cnn.devices import synchronize
 from vit_vs_cnn.models import VisionTransformer, create_model
 from vit_vs_cnn.models.cost import count_parameters
+from vit_vs_cnn.training.classifier import compile_steps
 from vit_vs_cnn.training.masked_patches import PixelPredictor
 from vit_vs_cnn.training.muon import StackedMuon
 
@@ -39,9 +40,18 @@ FUSED, WRITTEN_OUT, SIMPLE, OURS = "timm, fused", "timm, written out", "vit-pyto
 class Step:
     """Training steps of one network on the same images."""
 
-    def __init__(self, network: nn.Module, args: argparse.Namespace, precision: str, *, last: bool = False) -> None:
+    def __init__(
+        self,
+        network: nn.Module,
+        args: argparse.Namespace,
+        precision: str,
+        *,
+        last: bool = False,
+        is_compiled: bool = False,
+    ) -> None:
         layout = torch.channels_last if last else torch.contiguous_format
         self.network = network.to(args.device, memory_format=layout).train()  # type: ignore[call-overload]
+        self.forward = compile_steps(self.network) if is_compiled else self.network
         self.optimizer = torch.optim.AdamW(self.network.parameters(), lr=1e-3)
         self.device, self.is_half = torch.device(args.device), precision == "bf16"
         self.images = torch.randn(args.batch_size, 3, 32, 32, device=self.device).to(memory_format=layout)
@@ -50,7 +60,7 @@ class Step:
     def __call__(self) -> None:
         autocast = torch.autocast(self.device.type, torch.bfloat16) if self.is_half else contextlib.nullcontext()
         with autocast:
-            loss = F.cross_entropy(self.network(self.images), self.labels)
+            loss = F.cross_entropy(self.forward(self.images), self.labels)
         loss.backward()
         self.optimizer.step()
         self.optimizer.zero_grad()
@@ -108,14 +118,20 @@ def of_vits(args: argparse.Namespace) -> list[Row]:
 
 
 def of_precisions(args: argparse.Namespace) -> list[Row]:
-    """Speedup of the nano models by half precision and the channels-last layout."""
+    """Speedup of the nano models by half precision, the channels-last layout, and compilation."""
     rows = []
     for name in ("vit_nano", "resnet8"):
         network = create_model(name, image_size=32, num_classes=10)
         ways = {
-            f"{name}, {precision}{', channels last' * last}": Step(copy.deepcopy(network), args, precision, last=last)
+            ", ".join((name, precision, *options)): Step(
+                copy.deepcopy(network),
+                args,
+                precision,
+                last="channels last" in options,
+                is_compiled="compiled" in options,
+            )
             for precision in GOALS
-            for last in (False, True)
+            for options in ((), ("channels last",), ("compiled",))
         }
         times = in_turns(ways, args.repeats)
         first, *half_precisions = times
