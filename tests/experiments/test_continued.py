@@ -150,6 +150,11 @@ def test_training_is_compiled_if_that_saves_time_and_a_started_experiment_keeps_
     assert choose_settings(experiment, pool, Console(quiet=True), is_planned=False).protocol.compile == "auto"
     assert choose_settings(experiment, pool, Console(file=output, width=500)).protocol.compile is chosen
     assert text in output.getvalue()
+    printed = len(output.getvalue())
+    assert (
+        choose_settings(experiment, pool, Console(file=output)).protocol.compile is chosen
+    )  # another task of an array
+    assert len(output.getvalue()) == printed
     write_text(experiment.folder / "experiment.yaml", f"protocol: {{compile: {str(not chosen).lower()}}}\n")
     assert choose_settings(experiment, pool, Console(quiet=True)).protocol.compile is not chosen
 

@@ -1,6 +1,7 @@
 """Settings that are chosen for a machine: precision, images at a time, threads and compilation."""
 
 import itertools
+import json
 import math
 import time
 from collections.abc import Mapping
@@ -8,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from filelock import FileLock
 from rich.console import Console
 
 from vit_vs_cnn.config.experiment import Experiment, read_config
@@ -16,6 +18,7 @@ from vit_vs_cnn.console import join_names
 from vit_vs_cnn.devices import bfloat16_units, free_memory
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments.timing import prepare_timed_run, runs_at_a_time, seconds_per_step
+from vit_vs_cnn.files import read_mapping, write_text
 from vit_vs_cnn.images.experiment_data import ExperimentData
 from vit_vs_cnn.mappings import flatten
 from vit_vs_cnn.models.cost import activation_bytes, count_parameters
@@ -30,6 +33,8 @@ _MEMORY_SHARE, _PROCESS_BYTES = 0.6, 7e8
 _BYTES_PER_PARAMETER = 20
 #: Memory of a step relative to what it keeps for the backward pass (measured: 0.97 to 1.1 at 224 pixels).
 _STEP_FACTOR = 1.25
+#: Settings of the protocol that are chosen, with their values in short experiments.
+_DEFAULTS = {"threads": 1, "compile": False}
 #: Training time from which on threads and compilation are chosen; shorter experiments give the same weights everywhere.
 _LONG_SECONDS = 1200.0
 #: FLOPs and steps in a second of a small network on a core, about the most, to estimate the training time.
@@ -51,25 +56,42 @@ def choose_settings(
         is_planned: whether sizes, seeds and budget are final. Otherwise threads and compilation are not chosen yet.
     """
     experiment = choose_micro_batches(choose_precision(experiment), pool, console)
-    chosen = [name for name in ("threads", "compile") if getattr(experiment.protocol, name) == "auto"]
+    chosen = [name for name in _DEFAULTS if getattr(experiment.protocol, name) == "auto"]
     if started := _started_settings(experiment):
-        kept = {"threads": started.get("protocol.threads", 1), "compile": started.get("protocol.compile", False)}
-        return _with_protocol(experiment, **{name: kept[name] for name in chosen})
+        kept = {name: started.get(f"protocol.{name}", _DEFAULTS[name]) for name in chosen}
+        return _with_protocol(experiment, **kept)
     if not is_planned or not chosen:
         return experiment
     training = _training_of_models(experiment, pool) if world_size(experiment) == 1 else {}
     runs_at_once = runs_at_a_time(experiment, _count_runs(experiment))
-    is_long = sum(steps * seconds for steps, seconds in training.values()) / runs_at_once > _LONG_SECONDS
-    if "threads" in chosen:
-        threads = _share_of_cores(experiment) if is_long else 1
-        experiment = _with_protocol(experiment, threads=threads)
-        if threads > 1:
-            console.print(f"Each run uses {threads} threads, as there are fewer runs than cores")
-    if "compile" in chosen:
-        steps = {name: steps for name, (steps, _) in training.items()}
-        is_faster = is_long and _is_faster_compiled(experiment, steps, pool, console)
-        experiment = _with_protocol(experiment, compile=is_faster)
-    return experiment
+    if sum(steps * seconds for steps, seconds in training.values()) / runs_at_once < _LONG_SECONDS:
+        return _with_protocol(experiment, **{name: _DEFAULTS[name] for name in chosen})
+    # Commands that start together, as those of an array, choose the same: the first one chooses, and the others wait.
+    file = experiment.folder / "machine.json"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(file.with_name(".machine.lock")):
+        if not file.exists():
+            steps = {name: steps for name, (steps, _) in training.items()}
+            write_text(file, json.dumps(_choose_for_long(experiment, steps, pool, console)))
+        values = _DEFAULTS | read_mapping(file)
+    return _with_protocol(experiment, **{name: values[name] for name in chosen})
+
+
+def _choose_for_long(
+    experiment: Experiment, steps: Mapping[str, int], pool: ExperimentData, console: Console
+) -> dict[str, Any]:
+    """Threads and compilation for a long experiment.
+
+    Arguments:
+        steps: of all runs, by model.
+    """
+    if experiment.protocol.threads == "auto":
+        experiment = _with_protocol(experiment, threads=_share_of_cores(experiment))
+        if experiment.protocol.thread_count > 1:
+            console.print(f"Each run uses {experiment.protocol.threads} threads, as there are fewer runs than cores")
+    if experiment.protocol.compile == "auto":
+        experiment = _with_protocol(experiment, compile=_is_faster_compiled(experiment, steps, pool, console))
+    return {name: getattr(experiment.protocol, name) for name in _DEFAULTS}
 
 
 def _with_protocol(experiment: Experiment, **changes: Any) -> Experiment:
