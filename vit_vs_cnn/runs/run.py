@@ -1,5 +1,6 @@
 """Runs: one model, training size, budget and seed. The settings that decide the result name the folder."""
 
+import functools
 import re
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -14,7 +15,7 @@ from vit_vs_cnn.config.overrides import apply_overrides
 from vit_vs_cnn.config.schema import Finetuning
 from vit_vs_cnn.data.options import Augmentation, InputResolution
 from vit_vs_cnn.errors import DamagedFile, InputError, one_line
-from vit_vs_cnn.files import remove_partials, write_text
+from vit_vs_cnn.files import file_state, remove_partials, write_text
 from vit_vs_cnn.runs.result import PRETRAINING_FILE, PretrainingResult, RunResult, ScoredOn, read_result
 from vit_vs_cnn.strict_yaml import check_plain
 from vit_vs_cnn.typed_values import build, check
@@ -234,10 +235,10 @@ class Run:
     def is_finished(self) -> bool:
         """True if there is a readable result."""
         try:
-            read_result(self.result_file, PretrainingResult if self.is_pretraining else RunResult)
-        except DamagedFile:
+            state = file_state(self.result_file)
+        except OSError:
             return False
-        return True
+        return _is_readable(self.result_file, self.is_pretraining, state)
 
     def begin(self) -> None:
         """Prepare the folder: remove partial files and records of an earlier attempt, and write the config.
@@ -295,3 +296,13 @@ def split_folder_name(name: str) -> tuple[str, int, int]:
     if match is None:
         raise InputError(f"{name}: this is not the name of a run's folder, which is MODEL-nSIZE-sSEED-HASH")
     return match[1], int(match[2]), int(match[3])
+
+
+@functools.cache
+def _is_readable(path: Path, is_pretraining: bool, state: tuple[int, ...]) -> bool:
+    """Whether a result can be read; asked many times for each run, and answered again only if the file has changed."""
+    try:
+        read_result(path, PretrainingResult if is_pretraining else RunResult)
+    except DamagedFile:
+        return False
+    return True
