@@ -299,19 +299,13 @@ def audit(
     """
     experiment = _with_images(load_experiment("decide" if config is None else config, overrides), data)
     images = experiment.data
-    if output is None:
-        name = experiment.name if "name" in (overrides or {}) else _name_of_images(images)
-        output = Path("audit", name)
-    folder = Path(output)
+    root = Path(images.root if images.kind in ("folder", "table") else "")
+    name = "-".join(part for part in root.parts if part not in (root.anchor, ".."))[-100:] or images.kind
+    default = Path("audit", experiment.name if "name" in (overrides or {}) else name)
+    folder = default if output is None else Path(output)
     _refuse_output_inside([Path(images.root)] if _check_root(images) else [], folder)
     _create_output(folder)
     return _write_audit(images, folder, quiet, experiment.trusted)
-
-
-def _name_of_images(data: Data) -> str:
-    """Name of a folder for what is computed from images: their path, or their source without one."""
-    root = Path(data.root if data.kind in ("folder", "table") else "")
-    return "-".join(part for part in root.parts if part not in (root.anchor, ".."))[-100:] or data.kind
 
 
 def _write_audit(data: Data, folder: Path, quiet: bool, trust: bool) -> "Audit":
@@ -328,15 +322,14 @@ def _write_audit(data: Data, folder: Path, quiet: bool, trust: bool) -> "Audit":
 def _audit_first(experiment: Experiment, quiet: bool) -> None:
     """Audit the images of an experiment once and print the three most serious findings."""
     from vit_vs_cnn.images.audit import AUDIT_FOLDER
-    from vit_vs_cnn.reporting.audit_report import images_line
+    from vit_vs_cnn.reporting.audit_report import overview
 
     folder = experiment.folder / AUDIT_FOLDER
     if (experiment.folder / "experiment.yaml").exists() and (folder / "index.html").exists():
         return
     audit = _write_audit(experiment.data, folder, quiet, experiment.trusted)
-    open_console(quiet=quiet).print(
-        images_line(audit), *audit.lines[:3], f"Report on the images: {audit.page}", sep="\n"
-    )
+    first = f"Found in {audit.root or audit.source}: {overview(audit)}"
+    open_console(quiet=quiet).print(first, *audit.lines[:3], f"Report on the images: {audit.page}", sep="\n")
 
 
 @preserve_process_state()
@@ -1005,7 +998,9 @@ def load_experiment(
                 )
         values |= expand_short_forms(_to_settings({"models": models}))
         values["protocol"] = {**(values.get("protocol") or {}), "pairs": None}
-    overrides = _check_overrides(overrides)
+    overrides = {} if overrides is None else overrides
+    if not (isinstance(overrides, Mapping) and all(isinstance(name, str) for name in overrides)):
+        raise InputError(f'overrides: expected settings such as {{"protocol.seeds": [0, 1]}}, got {overrides!r}')
     if len(units := [name for name in overrides if name.startswith("protocol.budget.")]) > 1:
         raise InputError(f"{', '.join(units)}: set only one of them")
     for name, value in overrides.items():
@@ -1053,12 +1048,6 @@ def _to_settings(value: Any, name: str = "") -> Any:
     from vit_vs_cnn.training.python_objects import replace_objects
 
     return to_plain(replace_objects(value, tuple(name.split(".")) if name else ()))
-
-
-def _check_overrides(values: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    if values is not None and not (isinstance(values, Mapping) and all(isinstance(name, str) for name in values)):
-        raise InputError(f'overrides: expected settings such as {{"protocol.seeds": [0, 1]}}, got {values!r}')
-    return values or {}
 
 
 def _as_tuple(value: Any) -> tuple[Any, ...]:

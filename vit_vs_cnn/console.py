@@ -5,7 +5,6 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -38,16 +37,17 @@ def rate_limited(act: Callable[[Any], None]) -> Callable[[Any], None]:
 @contextmanager
 def one_line_warnings() -> Iterator[None]:
     """Print each warning of the block once, in one line, without its place in the code."""
+    printed: set[str] = set()
+
+    def print_once(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+        line = f"warning: {' '.join(str(message).split())}"
+        if issubclass(category, UserWarning) and line not in printed:
+            printed.add(line)
+            print(line, file=sys.stderr)
+
     with warnings.catch_warnings():
-        warnings.showwarning = partial(_print_warning, set())
+        warnings.showwarning = print_once
         yield
-
-
-def _print_warning(printed: set[str], message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
-    line = f"warning: {' '.join(str(message).split())}"
-    if issubclass(category, UserWarning) and line not in printed:
-        printed.add(line)
-        print(line, file=sys.stderr)
 
 
 def format_count(count: int, noun: str) -> str:

@@ -47,7 +47,7 @@ def preserve_process_state() -> Iterator[None]:
     """
     with contextlib.ExitStack() as after:
         after.enter_context(warnings.catch_warnings())
-        after.enter_context(_restore_environment())
+        after.callback(_restore_environment, dict(os.environ))
         after.callback(random.setstate, random.getstate())
         for name in _LOGGERS:
             after.callback(logging.getLogger(name).setLevel, logging.getLogger(name).level)
@@ -56,20 +56,22 @@ def preserve_process_state() -> Iterator[None]:
 
             after.callback(np.random.set_state, np.random.get_state())
         if "torch" in sys.modules:
-            after.enter_context(_restore_torch())
+            import torch
+
+            devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
+            after.enter_context(torch.random.fork_rng(devices))
+            after.enter_context(limit_threads(torch.get_num_threads()))
+            after.callback(torch.set_deterministic_debug_mode, torch.get_deterministic_debug_mode())
+            for name in ("benchmark", "deterministic"):
+                after.callback(setattr, torch.backends.cudnn, name, getattr(torch.backends.cudnn, name))
         after.callback(_reset_imported, {"numpy", "torch"} - sys.modules.keys())
         yield
 
 
-@contextlib.contextmanager
-def _restore_environment() -> Iterator[None]:
-    before = dict(os.environ)
-    try:
-        yield
-    finally:
-        for name in os.environ.keys() - before.keys():
-            del os.environ[name]
-        os.environ.update(before)
+def _restore_environment(before: dict[str, str]) -> None:
+    for name in os.environ.keys() - before.keys():
+        del os.environ[name]
+    os.environ.update(before)
 
 
 def _reset_imported(libraries: set[str]) -> None:
@@ -85,22 +87,6 @@ def _reset_imported(libraries: set[str]) -> None:
         torch.set_deterministic_debug_mode(0)
         cudnn: Any = torch.backends.cudnn
         cudnn.benchmark = cudnn.deterministic = False
-
-
-@contextlib.contextmanager
-def _restore_torch() -> Iterator[None]:
-    import torch
-
-    devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
-    level = torch.get_deterministic_debug_mode()
-    cudnn: Any = torch.backends.cudnn  # its switches are made at run time
-    switches = cudnn.benchmark, cudnn.deterministic
-    with torch.random.fork_rng(devices), limit_threads(torch.get_num_threads()):
-        try:
-            yield
-        finally:
-            torch.set_deterministic_debug_mode(level)
-            cudnn.benchmark, cudnn.deterministic = switches
 
 
 @contextlib.contextmanager

@@ -18,7 +18,7 @@ from vit_vs_cnn.analysis.answer import describe_comparison
 from vit_vs_cnn.comparison.accuracy import AccuracyComparison, choose_examples, compare_accuracy
 from vit_vs_cnn.comparison.corruptions import CORRUPTIONS, LEVELS, corrupt
 from vit_vs_cnn.comparison.cost import measure_cost
-from vit_vs_cnn.comparison.differences import list_differences, repeated_evaluations, unfair_differences
+from vit_vs_cnn.comparison.differences import list_differences, unfair_differences
 from vit_vs_cnn.comparison.entries import ComparisonEntry, TestedEntry, group_entries, predict_once, select_one_fold
 from vit_vs_cnn.comparison.similarity import MIN_CKA_BATCH, compare_similarity
 from vit_vs_cnn.console import format_count
@@ -234,11 +234,11 @@ def compare_entries(
     times = {row["network"]: e.log.count(row["weights"]) for e, row in zip(entries, networks, strict=True)}
     if Part.DIFFERENCES in parts:
         networks = [row | {"test_evaluations": times[row["network"]]} for row in networks]
-    warnings = [
-        *(accuracy.few_classes if accuracy else []),
-        *(unfair_differences(entries) if Part.DIFFERENCES in parts else []),
-        *([] if {*parts} <= {Part.SIMILARITY, Part.COST} else repeated_evaluations(times)),
-    ]
+    warnings = [*accuracy.few_classes] if accuracy else []
+    warnings += unfair_differences(entries) if Part.DIFFERENCES in parts else []
+    repeated = ", ".join(f"{name} {count} times" for name, count in times.items() if count > 1)
+    if repeated and not {*parts} <= {Part.SIMILARITY, Part.COST}:
+        warnings.append(f"weights that have been tested more than once, this comparison included: {repeated}")
     tests = {entry.test_set: entry.test for entry in entries}
     comparison = NetworkComparison(
         networks=pandas.DataFrame(networks),

@@ -26,13 +26,6 @@ def list_differences(entries: Sequence[ComparisonEntry]) -> dict[str, dict[str, 
     return {**differing_settings(_configs(members)), "recipe": recipes}
 
 
-def repeated_evaluations(test_evaluations: Mapping[str, int]) -> list[str]:
-    """Warning of weights that were tested more than once; an empty list if there are none."""
-    repeated = [f"{name} {times} times" for name, times in test_evaluations.items() if times > 1]
-    text = f"weights that have been tested more than once, this comparison included: {', '.join(repeated)}"
-    return [text] * bool(repeated)
-
-
 def unfair_differences(entries: Sequence[ComparisonEntry]) -> list[str]:
     groups = group_entries(entries)
     configs = _configs({name: group[0] for name, group in groups.items()})

@@ -339,10 +339,12 @@ def _load_files(
     shape = (len(listing.names), 3, *as_rows_and_cols("image_size", options.image_size))
     try:
         with create_image_file(stem.with_suffix(".npy"), shape) as pixels:
+            readable = listing
             if decoding is None:
                 readable = _decode_files(listing, options, root, pixels)
-            else:
-                readable = _decode_again(listing, decoding, root, pixels)
+            elif problems := [*filter(None, _decode_rows(root, listing.names, pixels, decoding))]:
+                remedy = "they were readable when first decoded; restore them and start the command again"
+                raise problems_error(root, problems, remedy)
             write_listing(stem, readable, pixels[: len(readable.names)])
         for old in folder.glob(f"{place}-*"):
             if old.stem != stem.name and old.suffix != ".partial":
@@ -384,14 +386,6 @@ def _decode_rows(root: Path, names: Sequence[str], pixels: Pixels, decoding: Dec
     # Pillow warns about odd but readable files.
     with warnings.catch_warnings(action="ignore"), ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as pool:
         return [*track_writing(pixels, pool.map(decode, range(len(names))), "Decoding images")]
-
-
-def _decode_again(listing: ImageListing, decoding: Decoding, root: Path, pixels: Pixels) -> ImageListing:
-    """Decode files that could be decoded before. Raises InputError: one of them cannot be decoded now."""
-    if problems := [problem for problem in _decode_rows(root, listing.names, pixels, decoding) if problem is not None]:
-        remedy = "they were readable when first decoded; restore them and start the command again"
-        raise problems_error(root, problems, remedy)
-    return listing
 
 
 def _decode_files(

@@ -239,7 +239,7 @@ def list_folder(root: Path, options: FolderOptions) -> ImageListing:
     folders that cannot be listed, classes with too few images, and classes that are not in all splits. Raises
     InputError: no such folder, fewer than two classes, a file without a group, or a group in two splits.
     """
-    folders, linked, problems = split_folders(root), set[str](), list[FileProblem]()
+    folders, linked, problems = split_folders(root), set[Path](), list[FileProblem]()
     by_split = {
         split: {
             path.name: sorted(names)
@@ -355,7 +355,7 @@ def is_ignored(name: str) -> bool:
     return name.startswith(".") or name.lower() in IGNORED_FOLDERS
 
 
-def _image_names(folder: Path, root: Path, linked: set[str], problems: list[FileProblem]) -> list[str] | None:
+def _image_names(folder: Path, root: Path, linked: set[Path], problems: list[FileProblem]) -> list[str] | None:
     """Paths under the root of the images in a folder and below; None for a link to a folder that is not followed.
 
     A link that leads outside of the root is followed once. Others would mix classes or lead in a circle, and become
@@ -363,9 +363,9 @@ def _image_names(folder: Path, root: Path, linked: set[str], problems: list[File
     """
     name = folder.relative_to(root).as_posix()
     if folder.is_symlink():
-        target, inside = os.path.realpath(folder), os.path.realpath(root)
-        places = (inside, os.path.realpath(folder.parent))
-        if target in linked or _is_within(target, inside) or any(_is_within(place, target) for place in places):
+        target, inside, parent = (Path(os.path.realpath(path)) for path in (folder, root, folder.parent))
+        leads_inside = target.is_relative_to(inside)
+        if target in linked or leads_inside or any(place.is_relative_to(target) for place in (inside, parent)):
             reason = f"leads to {target}, which another link leads to, or which holds or belongs to the folder itself"
             problems.append(FileProblem("link that mixes classes", name, reason))
             return None
@@ -380,10 +380,6 @@ def _image_names(folder: Path, root: Path, linked: set[str], problems: list[File
     others = [(path.name, KIND_OF_ENDING.get(path.suffix.lower())) for path in paths if path not in folders]
     problems += [FileProblem(kind, f"{name}/{file}", FORMAT_REASONS[kind]) for file, kind in others if kind]
     return names + [file for path in folders for file in _image_names(path, root, linked, problems) or ()]
-
-
-def _is_within(path: str, folder: str) -> bool:
-    return os.path.commonpath([path, folder]) == folder
 
 
 def list_table(path: Path, options: TableOptions) -> ImageListing:

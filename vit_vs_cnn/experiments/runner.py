@@ -96,7 +96,9 @@ def run_experiment(
         execute(stage, pool, console=console, is_over=is_over)
         following = [run for later in stages[number + 1 :] for run in later if not run.is_finished]
         if report_stage is not None and following and sum(run.is_finished for run in stage) > before:
-            report_stage(_next_stage_text(following, deadline))
+            models = join_names([*dict.fromkeys(run.model for run in following)])
+            left = "" if deadline is None else f", {duration(max(0.0, deadline - time.monotonic()))} at most"
+            report_stage(f"Next: {models} ({format_count(len(following), 'run')}{left})")
     if is_helper_process():
         return []
     if (smaller := _with_half_micro_batches(experiment, runs, console)) is not None:
@@ -171,13 +173,6 @@ def _stages(runs: list[Run], plan: AnalysisPlan) -> list[list[Run]]:
         return 2 if run.recipe.weights is None else int(not run.recipe.finetune.head)
 
     return [*map(list, group_by(sorted(_primary_first(runs, plan), key=stage), stage).values())]
-
-
-def _next_stage_text(runs: list[Run], deadline: float | None) -> str:
-    """Sentence on the models that are trained next, and on the time that this takes at most."""
-    models = join_names([*dict.fromkeys(run.model for run in runs)])
-    left = "" if deadline is None else f", {duration(max(0.0, deadline - time.monotonic()))} at most"
-    return f"Next: {models} ({format_count(len(runs), 'run')}{left})"
 
 
 def _primary_first(runs: list[Run], plan: AnalysisPlan) -> list[Run]:

@@ -213,20 +213,13 @@ def choose_grid(grids: Sequence[GridPlan], minutes: float) -> GridPlan:
     if (chosen := best_grid(grids, minutes)) is not None:
         return chosen
     least = min(grids, key=lambda grid: grid.seconds)
-    needed = math.ceil(least.seconds / 6) / 10
+    conclusive = min((grid for grid in grids if grid.allows_conclusion), key=lambda grid: grid.seconds, default=least)
+    needed, options = math.ceil(least.seconds / 6) / 10, _minutes_option(least)
+    if (enough := _minutes_option(conclusive)) != options:
+        options += f", or {enough} for a conclusion ({MIN_SEEDS_FOR_CONCLUSION} seeds)"
     raise InputError(
         f"minutes {minutes:g}: the smallest plan ({least.text}) takes about {needed:g} minutes; "
-        f"use {_needed_minutes(grids)}. Smaller images (image_size of the data) and smaller models take less"
-    )
-
-
-def _needed_minutes(grids: Sequence[GridPlan]) -> str:
-    """Option with the minutes for the smallest plan, and for a conclusion if that takes longer."""
-    least = min(grids, key=lambda grid: grid.seconds)
-    conclusive = min((grid for grid in grids if grid.allows_conclusion), key=lambda grid: grid.seconds, default=least)
-    smallest, enough = _minutes_option(least), _minutes_option(conclusive)
-    return (
-        enough if enough == smallest else f"{smallest}, or {enough} for a conclusion ({MIN_SEEDS_FOR_CONCLUSION} seeds)"
+        f"use {options}. Smaller images (image_size of the data) and smaller models take less"
     )
 
 
@@ -304,7 +297,8 @@ def choose_max_images(experiment: Experiment, console: Console) -> Experiment:
             f"minutes {minutes:g}: reading the smallest sample ({least:,} of {count:,} images) and computing its "
             f"features takes about {duration(least * seconds)}; use --minutes {math.ceil(2 * least * seconds / 60)}"
         )
-    sample = max(least, _round_down_to_two_digits(affordable))
+    unit = 10 ** max(0, len(str(int(affordable))) - 2)  # rounded down to two digits
+    sample = max(least, int(affordable) // unit * unit)
     console.print(
         f"Using a sample of {sample:,} of {count:,} images: reading all and computing their features takes about "
         f"{duration(count * seconds)}, more than half of --minutes {minutes:g}. To use all, start again with another "
@@ -322,11 +316,6 @@ def _feature_seconds(experiment: Experiment) -> float:
         pool = ExperimentData.from_experiment(experiment)
         costs = GridTimeModel(experiment, pool, {name: seconds_per_step(experiment, name, pool) for name in probes})
     return sum(map(costs.feature_seconds_per_image, probes))
-
-
-def _round_down_to_two_digits(value: float) -> int:
-    unit = 10 ** max(0, len(str(int(value))) - 2)
-    return int(value) // unit * unit
 
 
 def plan_for_time(

@@ -117,9 +117,8 @@ def _rollout_with_options(name: str) -> SaliencyMethod:
 
 def resize_maps(maps: Maps, size: tuple[int, int]) -> Float[Tensor, "batch rows cols"]:
     """Maps at another size: linear interpolation if they grow, averages over areas if an axis shrinks."""
-    if size[0] >= maps.shape[1] and size[1] >= maps.shape[2]:
-        return F.interpolate(maps.unsqueeze(1), size=size, mode="bilinear", align_corners=False).squeeze(1)
-    return F.interpolate(maps.unsqueeze(1), size=size, mode="area").squeeze(1)
+    mode = "bilinear" if size[0] >= maps.shape[1] and size[1] >= maps.shape[2] else "area"
+    return F.interpolate(maps.unsqueeze(1), size=size, mode=mode).squeeze(1)
 
 
 def crop_to_model_view(network: nn.Module, maps: Maps) -> Float[Tensor, "batch rows cols"]:

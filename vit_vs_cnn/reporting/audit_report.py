@@ -22,11 +22,6 @@ HEADINGS = {
 }
 
 
-def images_line(audit: Audit) -> str:
-    """Line on the number of images, which is printed before training."""
-    return f"Found in {audit.root or audit.source}: {overview(audit)}"
-
-
 def audit_page(audit: Audit) -> Page:
     page = Page(_title(audit), [overview(audit)])
     page.heading("Before training")

@@ -60,7 +60,8 @@ def take_runs(
             if run.world_size == 1 or is_launched_from_outside():
                 state = run_one(run, data, console=console, request=request)
                 if not run.recipe.finetune.head:
-                    _free_memory()
+                    gc.collect()  # the network and the Trainer of a completed training refer to each other
+                    torch.cuda.empty_cache()
             else:
                 state = run_in_own_process(run)
             if state not in (RunState.FINISHED, RunState.FAILED):
@@ -82,13 +83,6 @@ def take_runs(
                 return
             time.sleep(POLL_SECONDS)
         waiting = request.unfinished(busy)
-
-
-def _free_memory() -> None:
-    """Free the memory of a completed training, whose network and Trainer refer to each other."""
-    gc.collect()
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
 
 
 def work(request: WorkRequest) -> InputError | Interrupted | None:

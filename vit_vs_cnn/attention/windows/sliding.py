@@ -189,7 +189,14 @@ def _token_bias(
     bias = table.index_select(1, index.flatten()).view(len(table), *index.shape)
     bias = add_prefix_bias(bias, prefix_bias, num_prefix_tokens)
     if neighbourhood.boundary == "zero":
-        outside = F.pad(_outside_scores(neighbourhood, table), (num_prefix_tokens, 0), value=-torch.inf)
+        tokens = token_index(neighbourhood, table.device)
+        outside = (
+            table[:, None, :-1].expand(-1, len(tokens), -1).masked_fill(tokens < neighbourhood.patches, -torch.inf)
+        )
+        is_empty = (outside == -torch.inf).all(dim=-1)
+        # Rows without a token outside bypass the logarithm, whose gradient there is not a number.
+        outside = outside.masked_fill(is_empty.unsqueeze(-1), 0.0).logsumexp(dim=-1).masked_fill(is_empty, -torch.inf)
+        outside = F.pad(outside, (num_prefix_tokens, 0), value=-torch.inf)
         bias = torch.cat([bias, outside.expand(len(bias), -1)[..., None]], dim=-1)
     return bias[None]  # torch's fused kernels need four dimensions
 
@@ -200,15 +207,6 @@ def _token_bias_of_zeros(
 ) -> Float[Tensor, "1 1 tokens keys"]:
     """Bias between all tokens where nothing is added within the windows."""
     return _token_bias(neighbourhood, neighbourhood.bias_table(None, dtype, device), None, num_prefix_tokens)
-
-
-def _outside_scores(neighbourhood: Neighbourhood, table: Tensor) -> Float[Tensor, "bias_heads queries"]:
-    """Log-sum-exp of the scores of the tokens outside the grid."""
-    tokens = token_index(neighbourhood, table.device)
-    scores = table[:, None, :-1].expand(-1, len(tokens), -1).masked_fill(tokens < neighbourhood.patches, -torch.inf)
-    empty = (scores == -torch.inf).all(dim=-1)
-    # Rows without a token outside bypass the logarithm, whose gradient there is not a number.
-    return scores.masked_fill(empty.unsqueeze(-1), 0.0).logsumexp(dim=-1).masked_fill(empty, -torch.inf)
 
 
 class SlidingWindow(GridLayer):

@@ -270,7 +270,11 @@ def tiled_attention(
         output = TiledAttention.apply(*grids, tile_bias, outside, grid, keeps_weights)
     assert isinstance(output, Tensor)
     output = output[:, :, : grid.rows.size, : grid.cols.size].flatten(2, 3)
-    return output if bias is None else output.masked_fill(_empty_queries(tables, bias), 0.0)
+    if bias is None:
+        return output
+    is_allowed, rows, cols = (x.to(bias) for x in (bias > -torch.inf, tables.rows, tables.cols))
+    numbers_of_keys = torch.einsum("hyx,ry,cx->hrc", is_allowed, rows, cols).flatten(1)
+    return output.masked_fill(numbers_of_keys[..., None] == 0, 0.0)
 
 
 def _crop_window(neighbourhood: Neighbourhood, bias: Tensor | None) -> tuple[Neighbourhood, Tensor | None]:
@@ -280,9 +284,3 @@ def _crop_window(neighbourhood: Neighbourhood, bias: Tensor | None) -> tuple[Nei
     top, left = (window[0] - 1) // 2 - (rows - 1) // 2, (window[1] - 1) // 2 - (cols - 1) // 2
     bias = None if bias is None else bias[:, top : top + rows, left : left + cols]
     return neighbourhood._replace(window_size=(rows, cols)), bias
-
-
-def _empty_queries(tables: TileTables, bias: Tensor) -> Bool[Tensor, "heads queries 1"]:
-    """True for queries without a key to attend to."""
-    numbers = torch.einsum("hyx,ry,cx->hrc", (bias > -torch.inf).to(bias), tables.rows.to(bias), tables.cols.to(bias))
-    return numbers.flatten(1)[..., None] == 0
