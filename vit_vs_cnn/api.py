@@ -832,8 +832,7 @@ def to_attention(
         training = None if num_heads is None else pool.draw(run.train_size, run.seed).training
         target = network.path.with_name("attention.ckpt") if output is None else Path(output)
         report_progress(f"converting {network.name}, and comparing both networks on {len(images):,} test images")
-        options = {"form": form, "released": released, **numbers}
-        return convert_to_attention(network, options, target, images, training)
+        return convert_to_attention(network, {"form": form, "released": released, **numbers}, target, images, training)
 
 
 @preserve_process_state()

@@ -136,8 +136,7 @@ def execute_run(words: list[str]) -> None:
 
     run = read_run(Path(folder), trusted=True)
     data = ExperimentData.from_experiment(run.experiment, fingerprint=run.fingerprint)
-    request = WorkRequest([run], retries=0)
-    if run_one(run, data, console=open_console(), request=request) is RunState.WAITING:
+    if run_one(run, data, console=open_console(), request=WorkRequest([run], retries=0)) is RunState.WAITING:
         raise InputError(f"{run.name} starts from a run that is not finished; train runs both")
     raise_failures([run])
 

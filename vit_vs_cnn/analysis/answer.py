@@ -202,8 +202,7 @@ def _further_comparisons(analysis: Analysis) -> list[str]:
     rest = [comparison for comparison in analysis.comparisons if comparison.names != {advice.best, advice.rival}]
     lines = []
     if (primary := analysis.primary) is not None and primary in rest:
-        text = describe_comparison(primary, analysis.display_names)
-        lines.append(f"With {primary.train_size:,} images: {text}.")
+        lines.append(f"With {primary.train_size:,} images: {describe_comparison(primary, analysis.display_names)}.")
         rest.remove(primary)
     lines += [f"The report contains {format_count(len(rest), 'more comparison')}."] * bool(rest)
     return lines

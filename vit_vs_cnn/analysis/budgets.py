@@ -86,8 +86,7 @@ class BudgetResults:
                     gain = difference_over_seeds(
                         long, short, fold_train_size=self.longest.fold_train_size(size)
                     ).interval()
-                    factor = self._factor(shorter, longer)
-                    results.append(BudgetEffect((model,), size, shorter, longer, factor, gain))
+                    results.append(BudgetEffect((model,), size, shorter, longer, self._factor(shorter, longer), gain))
         return results
 
     def interactions(self, first: str, second: str) -> list[BudgetEffect]:

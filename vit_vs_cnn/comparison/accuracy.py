@@ -159,12 +159,7 @@ def compare_accuracy(entries: Sequence[TestedEntry], class_names: Sequence[str])
 
 
 def _interval(members: Sequence[TestedEntry], correct: Sequence[Tensor]) -> Estimate:
-    return accuracy_interval(_seed_scores(correct), fold_train_size=_fold_train_size(members))
-
-
-def _seed_scores(correct: Sequence[Tensor]) -> SeedScores:
-    rows = [row.double().numpy() for row in correct]
-    return SeedScores(np.array([row.mean() for row in rows]), np.array([len(row) for row in rows]), rows)
+    return accuracy_interval(SeedScores.from_correct(correct), fold_train_size=_fold_train_size(members))
 
 
 def _fold_train_size(networks: Sequence[TestedEntry]) -> int | None:
@@ -179,8 +174,7 @@ def _compare_pairs(
     """Adjusted comparison of every two groups, and the numbers of images that only one of them classifies correctly."""
     names = sorted(groups, key=lambda name: experiment.models.get(name, name))  # the order of the experiment's report
     pairs = [_compare_pair(groups[a], groups[b], experiment, chance) for a, b in itertools.combinations(names, 2)]
-    comparisons = [replace(comparison, is_primary=len(pairs) == 1) for comparison, _ in pairs]
-    adjusted = adjust_comparisons(comparisons)
+    adjusted = adjust_comparisons([replace(comparison, is_primary=len(pairs) == 1) for comparison, _ in pairs])
     return [experiment.find(comparison) or comparison for comparison in adjusted], [counts for _, counts in pairs]
 
 
@@ -197,7 +191,7 @@ def _compare_pair(
     seeds, rules = experiment.find_analysis([t.seed for t in ours] if paired else [None], caveat)
     chosen = [i for i, t in enumerate(ours) if not paired or not seeds or t.seed in seeds]
     sides = ([ours[i] for i in chosen], [theirs[i] for i in chosen]) if paired else (ours, theirs)
-    scores = [_seed_scores([t.predictions.correct for t in side]) for side in sides]
+    scores = [SeedScores.from_correct(t.predictions.correct for t in side) for side in sides]
     comparison = compare_models(
         (first[0].group, second[0].group),
         *scores,

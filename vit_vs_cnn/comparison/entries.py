@@ -320,8 +320,7 @@ class _NewImages(_TestImages):
 def open_test_set_log(trained: TrainedNetwork, test_set: str) -> TestSetLog:
     """The log in the folder of the run's experiment; of a file elsewhere, the log in its own folder."""
     experiment = experiment_folder(trained)
-    folder = trained.path.parent if experiment is None else output_folder(experiment)
-    return TestSetLog(folder, test_set)
+    return TestSetLog(trained.path.parent if experiment is None else output_folder(experiment), test_set)
 
 
 def experiment_folder(trained: TrainedNetwork) -> Path | None:

@@ -127,8 +127,7 @@ def evaluate_network(
     probability, correct = torch.from_numpy(probabilities.max(1)), ranked[:, 0]
     confusion = np.zeros((len(trained.class_names),) * 2, dtype=np.int64)
     np.add.at(confusion, (truth, probabilities.argmax(1)), 1)
-    parts = trained.identify(inputs[index] for index in readable)
-    hashes = np.concatenate([part.hashes() for part in parts])
+    hashes = np.concatenate([part.hashes() for part in trained.identify(inputs[index] for index in readable)])
     count, training_images = len(readable), trained.training_hashes.count_in(hashes)
     remarks = _record_test_images(trained, hashes, correct)
     if not trained.training_hashes.is_whole:
@@ -176,6 +175,5 @@ def _record_test_images(
             "evaluate them with vit-vs-cnn compare --open-test-set"
         )
     log, weights = open_test_set_log(trained, pool.test_set(run.seed)), hash_weights(trained.network)
-    accuracy = float(correct[is_test].mean())
-    log.record(weights=weights, accuracy=accuracy, label=f"{trained.name} (evaluate)", run=run)
+    log.record(weights=weights, accuracy=float(correct[is_test].mean()), label=f"{trained.name} (evaluate)", run=run)
     return [f"note: {part}; the test-set log now has {log.count(weights)} evaluations of this network"]

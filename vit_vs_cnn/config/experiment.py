@@ -99,8 +99,7 @@ class Experiment:
             )
             for name, model in self.models.items()
         }
-        protocol = dataclasses.replace(self.protocol, budget=budget)
-        return dataclasses.replace(self, protocol=protocol, models=models)
+        return dataclasses.replace(self, protocol=dataclasses.replace(self.protocol, budget=budget), models=models)
 
     def augmentation(self, recipe: ModelConfig) -> Augmentation:
         return recipe.augmentation or self.data.augmentation

@@ -226,8 +226,7 @@ def extract_members(archive: Path, names: Collection[str], folder: Path) -> None
     except Exception as error:  # tarfile fails in many ways on damaged bytes
         if isinstance(error, OSError) and error.errno is not None:  # a failure of the disk, not of the archive
             raise
-        reason = one_line(error, 80)
-        raise InputError(f"{archive}: cannot be unpacked ({reason}); delete it and get it again") from None
+        raise InputError(f"{archive}: cannot be unpacked ({one_line(error, 80)}); delete it and get it again") from None
     if missing := sorted(name for name in names if not (folder / name).is_file()):
         raise InputError(f"{archive}: does not hold {', '.join(missing)}; delete it, and get the official archive")
 

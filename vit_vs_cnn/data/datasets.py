@@ -61,8 +61,7 @@ def open_dataset(value: Any, options: ArraysOptions) -> CachedImages:
             stem = Path(temporary, "own")
             labels = _write_pixels(parts, options, stem.with_suffix(".npy"))
             pixels = open_image_file(stem.with_suffix(".npy"))
-            listing = _list_parts(parts, labels, options, [hash_pixels(image) for image in pixels])
-            write_listing(stem, listing, pixels)
+            write_listing(stem, _list_parts(parts, labels, options, [hash_pixels(image) for image in pixels]), pixels)
             target = folder / f"own-{open_stored(stem).fingerprint}"
             for suffix in (".npy", ".json"):
                 os.replace(stem.with_suffix(suffix), target.with_suffix(suffix))

@@ -177,8 +177,7 @@ class ImageListing:
 
         from vit_vs_cnn.data.subsets import assign_folds, merge_copies
 
-        order = sorted(range(len(self.names)), key=lambda row: SPLITS.index(self.splits[row]))
-        listing = self.select(order)
+        listing = self.select(sorted(range(len(self.names)), key=lambda row: SPLITS.index(self.splits[row])))
         count = listing.splits.count("train")
         if "test" in listing.splits or not count:
             return listing

@@ -246,5 +246,4 @@ def merge_copies(groups: Sequence[str], hashes: Sequence[bytes | None]) -> list[
 
 def subset_hash(indices: Numbers) -> str:
     """SHA-256 (first 16 hex digits) of the sorted indices as little-endian 64-bit integers: the set, not its order."""
-    ordered = np.sort(indices.numpy()).astype("<i8")
-    return hashlib.sha256(ordered.tobytes()).hexdigest()[:16]
+    return hashlib.sha256(np.sort(indices.numpy()).astype("<i8").tobytes()).hexdigest()[:16]

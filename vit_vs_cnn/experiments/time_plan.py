@@ -390,8 +390,7 @@ def _left_out(chosen: Experiment, sets: Sequence[Experiment]) -> list[tuple[Expe
     """For each kind of models that a chosen set leaves out, the smallest set with it, and its name."""
     results = []
     for one in reversed(sets):
-        added = one.models.keys() - chosen.models.keys()
-        kinds = {name.endswith(_FINETUNED) for name in added}
+        kinds = {name.endswith(_FINETUNED) for name in one.models.keys() - chosen.models.keys()}
         if chosen.models.keys() <= one.models.keys() and len(kinds) == 1:
             results.append((one, "fine-tuning of pretrained models" if kinds.pop() else "models from scratch"))
     return results
@@ -480,8 +479,7 @@ def _time_steps(experiment: Experiment, pool: ExperimentData, console: Console) 
     times = {}
     for name in experiment.models:
         times[name] = seconds_per_step(experiment, name, pool)
-        batch_size = experiment.protocol.batch_size
-        console.print(f"  {name}: {times[name]:.3g} s for a step of {batch_size} images")
+        console.print(f"  {name}: {times[name]:.3g} s for a step of {experiment.protocol.batch_size} images")
     return times
 
 

@@ -118,8 +118,7 @@ def _trial_runs(
         recipe = replace(_with_sampled(own, sampled, base.data.augmentation), by_size={}, by_budget={})
         here = replace(base, models={**base.models, name: recipe})
         arguments = name, train_size, here.protocol.budget
-        runs = [Run(here, *arguments, seed, pool.fingerprint, *common) for seed in seeds]
-        trials.append((sampled, runs))
+        trials.append((sampled, [Run(here, *arguments, seed, pool.fingerprint, *common) for seed in seeds]))
     return trials
 
 

@@ -273,8 +273,7 @@ def _find_pairs(
     columns = (copies.test.tolist(), copies.train.tolist(), copies.similarity.tolist(), exact.tolist())
     pairs = []
     for first, second, similarity, same_pixels in zip(*columns, strict=True):
-        sides = [(classes[index], split_of[index]) for index in (first, second)]
-        two_classes, two_splits = zip(*sides, strict=True)
+        two_classes, two_splits = zip(*[(classes[index], split_of[index]) for index in (first, second)], strict=True)
         names_of_pair = str(names[first]), str(names[second])
         pair = DuplicatePair(*names_of_pair, round(similarity, 3), same_pixels, two_classes, two_splits)
         pairs.append((pair, torch.tensor([first, second])))
@@ -306,8 +305,7 @@ def _duplicate_findings(audit: Audit) -> Iterator[AuditFinding]:
                 "or data.folder.group)"
             )
         examples = next((pair.first, pair.second) for pair in audit.pairs or () if pair.is_across_splits)
-        title = "Test images similar to training images"
-        yield AuditFinding(Severity.MISLEADING, title, description, advice, examples)
+        yield AuditFinding(Severity.MISLEADING, "Test images similar to training images", description, advice, examples)
     if pairs := audit.select_pairs(DuplicateKind.TWO_CLASSES):
         example = f"{pairs[0].first} ({pairs[0].classes[0]}) and {pairs[0].second} ({pairs[0].classes[1]})"
         description = f"{format_count(len(pairs), 'pair')} of similar images in two classes, such as {example}"

@@ -112,8 +112,7 @@ def open_experiment_data(folder: Path, recorded: RunData) -> "ExperimentData":
     """
     if recorded.fingerprint is None:
         raise InputError(f"{folder}: the results do not record the images that its runs had")
-    values = read_config(folder / "experiment.yaml")
-    data = build(Data, values.get("data") or {}, location="data")
+    data = build(Data, read_config(folder / "experiment.yaml").get("data") or {}, location="data")
     data = replace(data, cifar=replace(data.cifar, download=False))
     pool = ExperimentData(data, rotates=recorded.fold is not None, fingerprint=recorded.fingerprint)
     if pool.fingerprint != recorded.fingerprint:
@@ -219,8 +218,7 @@ class ExperimentData:
 
     def trainable(self, seed: int) -> Int64[Tensor, "trainable"]:
         """Indices among ``images`` of those that a seed may be trained on or validated with."""
-        validation = torch.arange(len(self._training), len(self.images))
-        return torch.cat([self._candidates(seed), validation])
+        return torch.cat([self._candidates(seed), torch.arange(len(self._training), len(self.images))])
 
     def test(self, seed: int) -> LabelledImages:
         """The test images of a seed. Only ``evaluate`` is given these."""
@@ -325,8 +323,7 @@ class ExperimentData:
     @cached_property
     def _unlabelled(self) -> LabelledImages:
         """The images of the folder ``data.unlabelled``."""
-        options = self.data.file_options or self.data.own
-        return open_unlabelled(str(self.data.unlabelled), self.images, options)
+        return open_unlabelled(str(self.data.unlabelled), self.images, self.data.file_options or self.data.own)
 
     @cached_property
     def unlabelled_hash(self) -> str | None:

@@ -72,8 +72,7 @@ class DeletionTest:
     def curves(self, maps: Maps, fill: str = "mean", *, insert: bool = False) -> Float[Tensor, "batch points"]:
         """Probabilities after each step. Maps may have any grid and are averaged over each token."""
         self._prepare(fill)
-        importance = resize_maps(maps, self.grid_size).flatten(1)
-        ranks = descending_ranks(importance, self._ties)[:, self._places]
+        ranks = descending_ranks(resize_maps(maps, self.grid_size).flatten(1), self._ties)[:, self._places]
         between = [self._probability(self._replace((ranks < count) != insert, fill)) for count in self.counts[1:-1]]
         ends = [self._ends[name] for name in (("", fill), (fill, ""))[insert]]
         return torch.stack([ends[0], *between, ends[1]], dim=1)

@@ -69,8 +69,7 @@ class TransformerBlock(nn.Module):
         if self.cross_attention is not None:
             branches.append((self.cross_attention, (memory,), memory_mask))
         for number, (attention, keys, branch_mask) in enumerate(branches):
-            queries = self._before(tokens, number)
-            output = attention(queries, *keys, mask=branch_mask, return_weights=return_weights)
+            output = attention(self._before(tokens, number), *keys, mask=branch_mask, return_weights=return_weights)
             if return_weights:
                 output, branch_weights = output
                 weights.append(branch_weights)

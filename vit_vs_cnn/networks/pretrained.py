@@ -158,8 +158,7 @@ def drop_missing_weights(experiment: Experiment) -> tuple[Experiment, dict[str, 
     models = {name: model for name, model in experiment.models.items() if name not in missing}
     if not models:
         raise InputError(f"models: none is left; {'; '.join(map(str, missing.values()))}")
-    protocol = experiment.protocol.drop_models(missing.keys())
-    return replace(experiment, models=models, protocol=protocol), missing
+    return replace(experiment, models=models, protocol=experiment.protocol.drop_models(missing.keys())), missing
 
 
 def read_pretrained(experiment: Experiment, model: str) -> PretrainedWeights | None:

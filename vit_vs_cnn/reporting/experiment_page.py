@@ -194,16 +194,14 @@ def _add_images(page: Page, findings: Findings, images: TestImages) -> None:
     if len(test.class_names) <= MAX_CLASSES:
         counts = {name: confusion(members, len(test.class_names)) for name, members in groups.items()}
         caption = f"Confusion matrices with {size}, in percent of the true class, over all seeds."
-        figure = confusion_figure(counts, test.class_names)
-        page.picture(figure, caption, "confusion")
+        page.picture(confusion_figure(counts, test.class_names), caption, "confusion")
     page.table(classes_table(classes, f"Accuracy by class with {size}, mean over seeds"))
 
 
 def _answer_results(findings: Findings) -> list[RunResult]:
     analysis = findings.analysis
     names = analysis.recommendation.best, analysis.recommendation.rival
-    longest = longest_results(findings.results)
-    return [r for r in longest if r.model in names and r.train_size == analysis.answer_size]
+    return [r for r in longest_results(findings.results) if r.model in names and r.train_size == analysis.answer_size]
 
 
 def describe_unfinished_runs(status: ExperimentStatus) -> list[str]:

@@ -129,8 +129,7 @@ def study_page(analysis: Analysis, study: Locality, order: Sequence[str]) -> Pag
     lead = "Does locality help, most of all with few images? Do networks learn to attend locally?"
     page = Page(study.title, [lead], styles=assign_styles(order))
     page.heading("Accuracy")
-    caption = "Accuracy on the test images with 95 % intervals."
-    page.picture(accuracy_curves(analysis), caption, "accuracy")
+    page.picture(accuracy_curves(analysis), "Accuracy on the test images with 95 % intervals.", "accuracy")
     page.heading("Before and after training")
     page.bullets([f"{name}: {meaning}" for name, meaning in SUMMARY_MEASURES.items()])
     page.table(study_table(study.layers, order))

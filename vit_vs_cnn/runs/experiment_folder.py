@@ -47,8 +47,7 @@ def read_run_names(folder: Path) -> dict[str, Budget | None]:
     except (OSError, ValueError, RecursionError) as error:
         inside = [path.parent.name for path in sorted(folder.glob("*/runs.json"))]
         meant = f"; did you mean {folder / inside[0]}?" if inside else ""
-        message = f"{folder} is not the folder of an experiment: it has no readable runs.json{meant}"
-        raise InputError(message) from error
+        raise InputError(f"{folder} is not the folder of an experiment: it has no readable runs.json{meant}") from error
     try:
         return {name: Budget(**values).largest for name, values in grid.items()}
     except (AttributeError, TypeError, ValueError) as error:

@@ -442,8 +442,7 @@ def read_result(path: Path, kind: type[Result] = RunResult) -> Result:
     except OSError as error:
         raise DamagedFile(f"result {path}: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
-        message = f"result {path}: {error}; delete it, and the same command makes this run again"
-        raise DamagedFile(message) from error
+        raise DamagedFile(f"result {path}: {error}; delete it, and the same command makes this run again") from error
 
 
 def fold_name(name: str, fold: int | None) -> str:

@@ -2,9 +2,10 @@
 
 import bisect
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Shaped
@@ -38,10 +39,10 @@ class SeedScores:
     correct: Sequence[np.ndarray] | None = None
 
     @classmethod
-    def from_correct(cls, correct: Shaped[np.ndarray, "seeds images"]) -> "SeedScores":
-        """Scores from those of single images."""
-        rows = np.asarray(correct, dtype=np.float64)
-        return cls(rows.mean(1), np.full(len(rows), rows.shape[1]), [*rows])
+    def from_correct(cls, correct: Iterable[Any]) -> "SeedScores":
+        """Scores from those of single images, one array or tensor ``(images,)`` for each seed."""
+        rows = [np.asarray(row, dtype=np.float64) for row in correct]
+        return cls(np.array([row.mean() for row in rows]), np.array([len(row) for row in rows]), rows)
 
     def __len__(self) -> int:
         return len(self.accuracies)

@@ -74,8 +74,7 @@ def fit_head(prepared: PreparedRun, console: Console) -> FittedNetwork:
     precision = "bf16-mixed" if is_bfloat16 else "32-true"
     start = time.perf_counter()
     head = {id(value) for value in classifier.state_dict(keep_vars=True).values()}
-    state = network.state_dict(keep_vars=True)
-    trunk = {name: value for name, value in state.items() if id(value) not in head}
+    trunk = {name: value for name, value in network.state_dict(keep_vars=True).items() if id(value) not in head}
     key = {
         "weights": hash_tensors(trunk),
         "architecture": prepared.architecture,

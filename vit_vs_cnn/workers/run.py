@@ -182,8 +182,7 @@ def _state_without_work(run: Run, command_started: datetime) -> RunState | None:
     if not (failed := [needed for needed in unfinished if has_failed_since(needed, command_started)]):
         return RunState.WAITING
     relation = "starts from" if failed[0] == run.start else "is taught by"
-    reason = f"{failed[0].name}, which it {relation}, failed"
-    write_failure(run, FailureKind.PARENT_FAILED, reason, command_started)
+    write_failure(run, FailureKind.PARENT_FAILED, f"{failed[0].name}, which it {relation}, failed", command_started)
     return RunState.FAILED
 
 

@@ -122,8 +122,7 @@ def render_scenes(
     """Background, fragments, object, light and noise, in that order; and the object's mask."""
     scenes = _Scenes(keys, image_size, difficulty_256)
     scenes.add_fragments()
-    surface = scenes.surface(scenes.words(Purpose.SURFACE, 4), textures, periods=(5, 8))
-    colours = _blend(scenes.object_pair, surface)
+    colours = _blend(scenes.object_pair, scenes.surface(scenes.words(Purpose.SURFACE, 4), textures, periods=(5, 8)))
     mask = scenes.paint(scenes.object_place(), shape_tables(), shapes, colours, samples=_OBJECT_SAMPLES)
     return scenes.finished(), mask
 
@@ -197,8 +196,7 @@ class _Scenes:
         words = self.words(Purpose.BACKGROUND, 6)
         noise = value_noise(split_keys(self.keys, np.array([Purpose.BACKGROUND_NOISE]))[:, 0], self.image_size)
         noise = np.clip((noise - 112) * 2 + 128, 0, 255)
-        kinds = to_integers(words[:, 4], 0, len(TEXTURE_NAMES) - 1)
-        texture = self.surface(words[:, :4], kinds, periods=(3, 9))
+        texture = self.surface(words[:, :4], to_integers(words[:, 4], 0, len(TEXTURE_NAMES) - 1), periods=(3, 9))
         share = to_integers(words[:, 5], 0, self.between(64, 224)).astype(np.int32)[:, None, None]
         return _blend(colours, noise + ((texture - noise) * share >> 8))
 

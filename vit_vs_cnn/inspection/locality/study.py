@@ -215,8 +215,7 @@ def study_locality(
             trained = TrainedNetwork.open(run_folder, trust=trust)
             pool = pool or trained.pool(root)
             layers = _study_run(trained, pool, count=count, held_out=held_out)
-            saved = {"settings": settings, "layers": to_json_values(layers)}
-            write_text(path, json.dumps(saved, indent=1) + "\n")
+            write_text(path, json.dumps({"settings": settings, "layers": to_json_values(layers)}, indent=1) + "\n")
         yield layers
 
 
