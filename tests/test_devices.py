@@ -6,9 +6,9 @@ import lightning
 import pytest
 import torch
 
-from vit_vs_cnn.comparison import cost
 from vit_vs_cnn.devices import synchronize, usable_device
 from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.models import cost
 from vit_vs_cnn.training import callbacks
 from vit_vs_cnn.training.callbacks import TrainingMeter
 

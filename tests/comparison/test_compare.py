@@ -14,10 +14,11 @@ from vit_vs_cnn.analysis.measurements import measure
 from vit_vs_cnn.comparison import cost
 from vit_vs_cnn.comparison.accuracy import ExperimentComparisons
 from vit_vs_cnn.comparison.compare import Part, compare_entries
-from vit_vs_cnn.comparison.cost import measure_cost, peak_bytes, time_in_turns
+from vit_vs_cnn.comparison.cost import measure_cost, peak_bytes
 from vit_vs_cnn.comparison.differences import differing_settings, list_differences, unfair_differences
 from vit_vs_cnn.comparison.entries import predict_once
 from vit_vs_cnn.experiments.analysis_plan import AnalysisPlan
+from vit_vs_cnn.models.cost import time_in_turns
 from vit_vs_cnn.statistics.mean_distribution import SeedScores
 from vit_vs_cnn.statistics.pair_comparison import compare_models
 

@@ -1,6 +1,5 @@
 """Latency, throughput and memory of networks, timed in turns so that a slow moment affects all of them."""
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -10,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from vit_vs_cnn.devices import synchronize
-from vit_vs_cnn.models.cost import count_macs, count_parameters
+from vit_vs_cnn.models.cost import count_macs, count_parameters, time_in_turns
 from vit_vs_cnn.networks.trained_network import TrainedNetwork
 
 BATCH_SIZES = (1, 8, 32, 128, 512)
@@ -18,24 +17,6 @@ BATCH_SIZES = (1, 8, 32, 128, 512)
 MAX_BATCH_SECONDS = 3.0
 #: Images of the pass whose memory is measured.
 PEAK_BATCH = 32
-
-
-def time_in_turns(
-    tasks: Mapping[str, Callable[[], Any]], *, rounds: int, warmup: int = 2, device: str = "cpu"
-) -> dict[str, list[float]]:
-    """Seconds of each task in every round. A round runs each task once, and rounds begin with different tasks."""
-    seconds: dict[str, list[float]] = {name: [] for name in tasks}
-    names = list(tasks)
-    for number in range(-warmup, rounds):
-        turn = number % len(names)
-        for name in names[turn:] + names[:turn]:
-            synchronize(device)
-            start = time.perf_counter()
-            tasks[name]()
-            synchronize(device)
-            if number >= 0:
-                seconds[name].append(time.perf_counter() - start)
-    return seconds
 
 
 def measure_cost(

@@ -69,6 +69,11 @@ class Experiment:
         return Path(self.output) / self.name
 
     @property
+    def trained_models(self) -> list[str]:
+        """Models other than linear probes."""
+        return [name for name, model in self.models.items() if not model.finetune.head]
+
+    @property
     def gives_network(self) -> bool:
         """True if the recommended model is trained on all images at the end."""
         return self.minutes is not None and self.data.kind in ("folder", "table", "given")

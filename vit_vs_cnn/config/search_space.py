@@ -7,26 +7,19 @@ from vit_vs_cnn.config.overrides import apply_values
 from vit_vs_cnn.config.schema import ModelConfig
 from vit_vs_cnn.errors import InputError
 
+
+def _log_range(low: float, high: float) -> dict[str, Any]:
+    return {"low": low, "high": high, "log": True}
+
+
 #: The built-in space, the same for every model. Its ranges contain published recipes for training from scratch, at
 #: their own batch sizes: He et al. (CVPR 2016) for SGD, here with Nesterov momentum; Touvron et al. (ICML 2021) for
 #: AdamW; Jordan et al. (2024) for Muon. Fine-tuning often needs lower learning rates.
 DEFAULT_SPACE: Mapping[str, Any] = {
     "optimizer": [
-        {
-            "name": "adamw",
-            "lr": {"low": 3e-4, "high": 1e-2, "log": True},
-            "weight_decay": {"low": 1e-2, "high": 0.5, "log": True},
-        },
-        {
-            "name": "muon",
-            "lr": {"low": 3e-3, "high": 1e-1, "log": True},
-            "weight_decay": {"low": 1e-2, "high": 0.5, "log": True},
-        },
-        {
-            "name": "sgd",
-            "lr": {"low": 1e-2, "high": 0.5, "log": True},
-            "weight_decay": {"low": 1e-5, "high": 5e-3, "log": True},
-        },
+        {"name": "adamw", "lr": _log_range(3e-4, 1e-2), "weight_decay": _log_range(1e-2, 0.5)},
+        {"name": "muon", "lr": _log_range(3e-3, 1e-1), "weight_decay": _log_range(1e-2, 0.5)},
+        {"name": "sgd", "lr": _log_range(1e-2, 0.5), "weight_decay": _log_range(1e-5, 5e-3)},
     ],
     "schedule.warmup": [0.05, 0.1, 0.2],
     "augmentation.policy": ["none", "trivialaugment"],

@@ -98,22 +98,17 @@ def _with_protocol(experiment: Experiment, **changes: Any) -> Experiment:
     return replace(experiment, protocol=replace(experiment.protocol, **changes))
 
 
-def _trained_models(experiment: Experiment) -> list[str]:
-    """Models other than linear probes."""
-    return [name for name, model in experiment.models.items() if not model.finetune.head]
-
-
 def _count_runs(experiment: Experiment) -> int:
     """Number of runs that train, without a search for recipes."""
     protocol = experiment.protocol
     conditions = len(protocol.train_sizes) * len(protocol.budget.amounts) * len(protocol.seeds)
-    return max(1, len(_trained_models(experiment)) * conditions)
+    return max(1, len(experiment.trained_models) * conditions)
 
 
 def _training_of_models(experiment: Experiment, pool: ExperimentData) -> dict[str, tuple[int, float]]:
     """For each model, the steps of all its runs and the estimated time of a step."""
     batch_size, training = experiment.protocol.batch_size, {}
-    for name in _trained_models(experiment):
+    for name in experiment.trained_models:
         prepared = prepare_timed_run(experiment, name, pool)
         step_seconds = max(1 / _STEPS_PER_SECOND, 6 * batch_size * prepared.macs / _FLOPS_PER_SECOND)
         training[name] = _count_steps(prepared, pool), step_seconds

@@ -135,16 +135,11 @@ class GridTimeModel:
         has_own_process = at_a_time > 1 if name == "auto" else name != "local"
         seconds = features + max(sum(times) / at_a_time, *times)
         if self.experiment.gives_network:
-            runs = [self._run_seconds(name, largest, max(grid.steps)) for name in self._trained]
+            runs = [self._run_seconds(name, largest, max(grid.steps)) for name in self.experiment.trained_models]
             seconds += max(runs, default=STARTUP_SECONDS)
         seconds = _MARGIN * seconds + _PROCESS * has_own_process
-        has_steps = any(self.experiment.models[name].finetune.epochs is None for name in self._trained)
+        has_steps = any(self.experiment.models[name].finetune.epochs is None for name in self.experiment.trained_models)
         return replace(grid, runs=len(times), seconds=seconds, has_training=has_steps)
-
-    @property
-    def _trained(self) -> list[str]:
-        """Models other than linear probes."""
-        return [name for name in self.times if not self.experiment.models[name].finetune.head]
 
     def with_runs_of(self, experiment: Experiment) -> "GridTimeModel":
         """The estimate for an experiment with other runs. A step of fine-tuning takes as long as one of the probe."""

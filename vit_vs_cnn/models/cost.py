@@ -3,6 +3,8 @@
 import copy
 import statistics
 import time
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -43,19 +45,32 @@ def run_on_meta_device(model: nn.Module, shape: tuple[int, int, int, int]) -> tu
     return tuple(logits.shape), counter.get_total_flops() // 2
 
 
-@torch.no_grad()
-def seconds_per_image(model: nn.Module, image_shape: tuple[int, int, int], rounds: int = 5) -> float:
-    """Median time of the forward pass of one image in evaluation, on the device of the model."""
-    device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
-    image, times = torch.zeros(1, *image_shape, device=device), list[float]()
-    with evaluation_mode(model):
-        for _ in range(rounds + 1):  # the first one warms up
+def time_in_turns(
+    tasks: Mapping[str, Callable[[], Any]], *, rounds: int, warmup: int = 2, device: torch.device | str = "cpu"
+) -> dict[str, list[float]]:
+    """Seconds of each task in every round. A round runs each task once, and rounds begin with different tasks."""
+    seconds: dict[str, list[float]] = {name: [] for name in tasks}
+    names = list(tasks)
+    for number in range(-warmup, rounds):
+        turn = number % len(names)
+        for name in names[turn:] + names[:turn]:
             synchronize(device)
             start = time.perf_counter()
-            model(image)
+            tasks[name]()
             synchronize(device)
-            times.append(time.perf_counter() - start)
-    return statistics.median(times[1:])
+            if number >= 0:
+                seconds[name].append(time.perf_counter() - start)
+    return seconds
+
+
+@torch.no_grad()
+def seconds_per_image(model: nn.Module, image_shape: tuple[int, int, int]) -> float:
+    """Median time of five forward passes of one image in evaluation, on the device of the model."""
+    device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
+    image = torch.zeros(1, *image_shape, device=device)
+    with evaluation_mode(model):
+        times = time_in_turns({"image": lambda: model(image)}, rounds=5, warmup=1, device=device)
+    return statistics.median(times["image"])
 
 
 def activation_bytes(model: nn.Module, image_shape: tuple[int, int, int]) -> int:

@@ -83,8 +83,7 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     if path.suffix == ".safetensors":
         return _read_exported(path)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # torch warns about pickles that it then rejects
+        with warnings.catch_warnings(action="ignore"):  # torch warns about pickles that it then rejects
             contents = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError as error:
         raise InputError(f"checkpoint {path}: no such file") from error
