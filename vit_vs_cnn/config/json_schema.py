@@ -53,9 +53,10 @@ def _setting_schema(setting: Setting, definitions: dict[str, Any]) -> dict[str, 
 def _type_schema(hint: Any, definitions: dict[str, Any]) -> dict[str, Any]:
     """Schema of a type hint, as ``typed_values.convert`` reads values."""
     kinds, origin = union_args(hint), get_origin(hint)
-    inner = [
-        _type_schema(kind, definitions) for kind in (get_args(hint) if len(kinds) == 1 else kinds) if _is_type(kind)
-    ]
+    members = get_args(hint) if len(kinds) == 1 else kinds
+    # Without the values of a literal, and the dots of ``tuple[int, ...]``.
+    types = [kind for kind in members if isinstance(kind, type) or kind is Any or get_origin(kind) is not None]
+    inner = [_type_schema(kind, definitions) for kind in types]
     if len(kinds) > 1:
         schema = {"anyOf": inner}
     elif origin is Literal:
@@ -73,11 +74,6 @@ def _type_schema(hint: Any, definitions: dict[str, Any]) -> dict[str, Any]:
     else:
         schema = {"enum": [str(value) for value in hint]} if issubclass(hint, StrEnum) else {"type": _NAMES[hint]}
     return schema
-
-
-def _is_type(kind: Any) -> bool:
-    """False for the values of a literal, and for the dots of ``tuple[int, ...]``."""
-    return isinstance(kind, type) or kind is Any or get_origin(kind) is not None
 
 
 def _reference(block: type, definitions: dict[str, Any]) -> dict[str, Any]:

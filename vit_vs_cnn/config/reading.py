@@ -111,9 +111,10 @@ def merge(values: dict[Any, Any], over: Mapping[Any, Any], place: tuple[str, ...
     for name in _outdated_settings(values, over, place):
         del values[name]
     for name, value in over.items():
-        key, inner = _key_of(values, name), (*place, str(name))
+        # YAML reads 2000 as a number, the command line as a text.
+        key = name if name in values else next((key for key in values if str(key) == str(name)), name)
         if isinstance(value, Mapping) and isinstance(values.get(key), dict):
-            merge(values[key], value, inner)
+            merge(values[key], value, (*place, str(name)))
         else:
             values[key] = value
 
@@ -140,19 +141,10 @@ def _outdated_settings(values: Mapping[Any, Any], over: Mapping[Any, Any], place
 
 def override(values: dict[str, Any], key: str, value: Any) -> None:
     """Update settings by one with a dotted name: ``a.b`` sets ``values["a"]["b"]``, with all missing levels."""
-    for name in reversed(_levels_of(key)):
-        value = {name: value}
+    levels = re.sub(r"(\bby_budget\.\d+)\.(\d)", r"\1\0\2", key).split(".")  # an amount such as 2.5 is one level
+    for name in reversed(levels):
+        value = {name.replace("\0", "."): value}
     merge(values, expand_short_forms(value))
-
-
-def _levels_of(key: str) -> list[str]:
-    """Parts of a dotted name; an amount of ``by_budget``, such as 2.5, is one part."""
-    return [part.replace("\0", ".") for part in re.sub(r"(\bby_budget\.\d+)\.(\d)", r"\1\0\2", key).split(".")]
-
-
-def _key_of(values: Mapping[Any, Any], name: Any) -> Any:
-    """Key of a mapping for a name: YAML reads 2000 as a number, the command line as a text."""
-    return name if name in values else next((key for key in values if str(key) == str(name)), name)
 
 
 def expand_short_forms(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -188,13 +188,10 @@ def compare_models(
         caveat=too_few_images(images)
         or rules.caveat
         or _too_few_seeds(seeds)
-        or (None if paired else _UNPAIRED)
+        or (None if paired else Caveat(CaveatKind.UNPAIRED, "their seeds or training subsets differ"))
         or unstable,
     )
     return adjust_comparisons([comparison])[0]
-
-
-_UNPAIRED = Caveat(CaveatKind.UNPAIRED, "their seeds or training subsets differ")
 
 
 def _too_few_seeds(seeds: int) -> Caveat | None:

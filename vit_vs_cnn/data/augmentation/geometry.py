@@ -200,12 +200,6 @@ def cutmix_boxes(
     return torch.stack([tops.clamp(min=0), bottoms, lefts.clamp(min=0), rights])
 
 
-def box_area_fraction(boxes: Float64[Tensor, "4 batch"], grid_size: tuple[int, int]) -> Float64[Tensor, "batch"]:
-    """The part of the image that each box covers."""
-    top, bottom, left, right = boxes
-    return (bottom - top) * (right - left) / (grid_size[0] * grid_size[1])
-
-
 def box_mask(boxes: Float[Tensor, "4 batch"], grid_size: tuple[int, int]) -> Float32[Tensor, "batch 1 rows cols"]:
     """1 where a box covers a pixel, 0 elsewhere."""
     top, bottom, left, right = boxes[:, :, None]
@@ -234,7 +228,9 @@ def mixing_plan(
     weights = torch.zeros_like(share)
     if mixup > 0:
         weights = beta_quantiles(share, mixup) * ~boxed
-    return torch.cat([boxes, weights[None], (weights + box_area_fraction(boxes, grid_size))[None]])
+    top, bottom, left, right = boxes
+    covered = (bottom - top) * (right - left) / (grid_size[0] * grid_size[1])
+    return torch.cat([boxes, weights[None], (weights + covered)[None]])
 
 
 def mix_images(
