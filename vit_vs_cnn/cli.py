@@ -13,7 +13,7 @@ import threading
 import traceback
 from collections.abc import Callable, Sequence
 from functools import partial
-from importlib import metadata
+from importlib import import_module, metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -256,53 +256,12 @@ def _print_tune(experiment: Any) -> None:
     print(f"Train with these recipes: vit-vs-cnn train --config {experiment.folder / 'tuned.yaml'}")
 
 
-def _print_audit(audit: Any) -> None:
-    from vit_vs_cnn.reporting.audit_report import class_table, overview
-    from vit_vs_cnn.reporting.table import print_tables
-
-    print_tables([class_table(audit)], ["", overview(audit)], style="bold")
-
-
 def _print_status(status: Any) -> None:
     from vit_vs_cnn.runs.status import status_line
 
     is_list = isinstance(status, list)
     lines = [f"{experiment.name}: {status_line(experiment)}" for experiment in status] if is_list else [repr(status)]
     print("\n".join(lines))
-
-
-def _print_compare(compared: Any) -> None:
-    from vit_vs_cnn.reporting.comparison_page import print_comparison
-
-    print_comparison(compared)
-
-
-def _print_evaluate(evaluation: Any) -> None:
-    from vit_vs_cnn.reporting.predictions import evaluation_tables
-    from vit_vs_cnn.reporting.table import print_tables
-
-    print_tables(evaluation_tables(evaluation))
-
-
-def _print_inspect(inspection: Any) -> None:
-    from vit_vs_cnn.reporting.inspection_page import print_scores
-
-    if not inspection.scores.empty:
-        print_scores(inspection.scores)
-
-
-def _print_predict(predictions: Any) -> None:
-    from vit_vs_cnn.reporting.predictions import predictions_table
-    from vit_vs_cnn.reporting.table import print_tables
-
-    if not predictions.written:
-        print_tables([predictions_table(predictions)])
-
-
-def _print_locality(locality: Any) -> None:
-    from vit_vs_cnn.reporting.locality_page import print_locality
-
-    print_locality(locality)
 
 
 def _print_to_attention(converted: Any) -> None:
@@ -339,18 +298,27 @@ def _print_models(models: Any) -> None:
         print(f"{'timm/<name>':<16} any model of timm; vit-vs-cnn models 'timm/resnet*' lists their recipes")
 
 
+def _from_reporting(module: str, function: str) -> Callable[[Any], None]:
+    """A function of a module of reports, which is imported when it prints."""
+
+    def print_result(result: Any) -> None:
+        getattr(import_module(f"vit_vs_cnn.reporting.{module}"), function)(result)
+
+    return print_result
+
+
 PRINTERS: dict[str, Callable[[Any], None]] = {
     "train": _print_findings,
     "tune": _print_tune,
-    "audit": _print_audit,
+    "audit": _from_reporting("audit_report", "print_audit"),
     "status": _print_status,
     "report": _print_findings,
-    "compare": _print_compare,
-    "evaluate": _print_evaluate,
-    "inspect": _print_inspect,
-    "predict": _print_predict,
+    "compare": _from_reporting("comparison_page", "print_comparison"),
+    "evaluate": _from_reporting("predictions", "print_evaluation"),
+    "inspect": _from_reporting("inspection_page", "print_scores"),
+    "predict": _from_reporting("predictions", "print_predictions"),
     "to-attention": _print_to_attention,
-    "locality": _print_locality,
+    "locality": _from_reporting("locality_page", "print_locality"),
     "export": _print_export,
     "models": _print_models,
     "schema": print_json,

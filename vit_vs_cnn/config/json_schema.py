@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args, get_origin
 from vit_vs_cnn.config.experiment import Experiment
 from vit_vs_cnn.config.schema import Executor, Finetuning, ModelConfig, Weights
 from vit_vs_cnn.training.optimization import Optimizer
-from vit_vs_cnn.typed_values import REQUIRED, Setting, list_settings, union_args
+from vit_vs_cnn.typed_values import REQUIRED, list_settings, union_args
 
 _NAMES = {int: "integer", float: "number", bool: "boolean", str: "string", Path: "string", types.NoneType: "null"}
 #: Blocks that may be written as a single string.
@@ -37,17 +37,14 @@ def config_schema() -> dict[str, Any]:
 
 
 def _block_schema(block: type, definitions: dict[str, Any]) -> dict[str, Any]:
-    properties = {name: _setting_schema(setting, definitions) for name, setting in list_settings(block).items()}
+    properties: dict[str, dict[str, Any]] = {}
+    for name, setting in list_settings(block).items():
+        properties[name] = schema = _type_schema(setting.hint, definitions)
+        if setting.help:
+            schema["description"] = setting.help
+        if setting.default is not REQUIRED and not dataclasses.is_dataclass(setting.default):
+            schema["default"] = json.loads(json.dumps(setting.default, default=str))
     return {"type": "object", "properties": properties, "additionalProperties": False}
-
-
-def _setting_schema(setting: Setting, definitions: dict[str, Any]) -> dict[str, Any]:
-    schema = _type_schema(setting.hint, definitions)
-    if setting.help:
-        schema["description"] = setting.help
-    if setting.default is not REQUIRED and not dataclasses.is_dataclass(setting.default):
-        schema["default"] = json.loads(json.dumps(setting.default, default=str))
-    return schema
 
 
 def _type_schema(hint: Any, definitions: dict[str, Any]) -> dict[str, Any]:

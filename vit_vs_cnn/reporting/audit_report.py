@@ -11,7 +11,7 @@ from PIL import Image
 from vit_vs_cnn.console import format_count, visible
 from vit_vs_cnn.images.audit import MAX_BLANK_DEVIATION, Audit, DuplicateKind, DuplicatePair
 from vit_vs_cnn.reporting.page import Page
-from vit_vs_cnn.reporting.table import Cell, Table
+from vit_vs_cnn.reporting.table import Cell, Table, print_tables
 
 #: Height of the images of a pair in pixels.
 IMAGE_HEIGHT = 96
@@ -43,6 +43,11 @@ def audit_page(audit: Audit) -> Page:
     page.heading("How it was measured")
     page.template("about_audit.html", deviation=MAX_BLANK_DEVIATION)
     return page
+
+
+def print_audit(audit: Audit) -> None:
+    """Print the table of classes and the numbers of images in a terminal."""
+    print_tables([class_table(audit)], ["", overview(audit)], style="bold")
 
 
 def _title(audit: Audit) -> str:

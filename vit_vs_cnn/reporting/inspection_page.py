@@ -107,10 +107,12 @@ def with_display_names(networks: Sequence[TrainedNetwork]) -> Sequence[TrainedNe
     return [replace(one, name=name) for one, name in zip(networks, names, strict=True)] if is_distinct else networks
 
 
-def print_scores(scores: pandas.DataFrame) -> None:
-    """Print the scores in a terminal, which shows some of their columns only."""
-    tables = [table(name, rows) for name, rows in _by_network(scores) for table in (score_table, randomization_table)]
-    print_tables(tables, score_legends(scores), style="dim")
+def print_scores(inspection: Inspection) -> None:
+    """Print the scores, if there are any, in a terminal, which shows some of their columns only."""
+    if not (scores := inspection.scores).empty:
+        makers = (score_table, randomization_table)
+        tables = [make_table(name, rows) for name, rows in _by_network(scores) for make_table in makers]
+        print_tables(tables, score_legends(scores), style="dim")
 
 
 def _by_network(scores: pandas.DataFrame) -> list[tuple[str, pandas.DataFrame]]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.files import atomic_write
 from vit_vs_cnn.networks.trained_network import MAX_SHOWN_ROWS, ImagePredictions
-from vit_vs_cnn.reporting.table import Table
+from vit_vs_cnn.reporting.table import Table, print_tables
 
 if TYPE_CHECKING:
     from vit_vs_cnn.comparison.evaluate import Evaluation
@@ -19,6 +19,17 @@ if TYPE_CHECKING:
 SUFFIXES = (".csv", ".jsonl")
 #: Largest number of classes whose confusion matrix is printed.
 MAX_PRINTED_CLASSES = 12
+
+
+def print_predictions(predictions: ImagePredictions) -> None:
+    """Print the first rows in a terminal, unless all are in a file."""
+    if not predictions.written:
+        print_tables([predictions_table(predictions)])
+
+
+def print_evaluation(evaluation: "Evaluation") -> None:
+    """Print the tables of an evaluation in a terminal."""
+    print_tables(evaluation_tables(evaluation))
 
 
 def predictions_table(predictions: ImagePredictions) -> Table:
