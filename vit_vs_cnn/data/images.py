@@ -28,6 +28,12 @@ def hash_pixels(pixels: np.ndarray) -> bytes:
     return hashlib.blake2b(pixels.data, digest_size=8).digest()
 
 
+def as_rgb(image: UInt8[Tensor, "channels rows cols"]) -> UInt8[np.ndarray, "rows cols 3"]:
+    """First three channels of an image, or its first channel as gray if it has fewer, for a reader."""
+    colors = image[:3] if len(image) >= 3 else image[:1].expand(3, -1, -1)
+    return colors.permute(1, 2, 0).contiguous().numpy()
+
+
 @dataclass(frozen=True, eq=False)
 class LabelledImages:
     """Images and their classes.

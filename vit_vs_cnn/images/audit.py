@@ -19,7 +19,7 @@ from vit_vs_cnn.config.experiment import Data
 from vit_vs_cnn.console import format_count, visible
 from vit_vs_cnn.data.decoding import ImageFileInfo, read_file_info
 from vit_vs_cnn.data.image_cache import CachedImages
-from vit_vs_cnn.data.images import LabelledImages, concatenate
+from vit_vs_cnn.data.images import LabelledImages, as_rgb, concatenate
 from vit_vs_cnn.data.listing import FORMAT_REASONS, SPLITS, FileProblem, count_by_kind, format_counts
 from vit_vs_cnn.data.near_duplicates import find_copies
 from vit_vs_cnn.data.options import Resize
@@ -255,7 +255,7 @@ def audit_images(
     shown = {name for finding in audit.findings for name in finding.examples}
     indices = {name: index for index, name in enumerate(names) if name in shown}
     pixels = images.take(torch.tensor([*indices.values()], dtype=torch.int64))
-    return dataclasses.replace(audit, examples=dict(zip(indices, map(_as_picture, pixels), strict=True)))
+    return dataclasses.replace(audit, examples=dict(zip(indices, map(as_rgb, pixels), strict=True)))
 
 
 def find_blank_images(images: LabelledImages) -> Bool[Tensor, "count"]:
@@ -283,12 +283,8 @@ def _find_pairs(
     for _, indices in pairs[:NUM_SHOWN_PAIRS]:
         left, right = images.take(indices)
         gap = left.new_full((*left.shape[:2], 4), 255)
-        pictures.append(_as_picture(torch.cat([left, gap, right], dim=2)))
+        pictures.append(as_rgb(torch.cat([left, gap, right], dim=2)))
     return tuple(pair for pair, _ in pairs), tuple(pictures)
-
-
-def _as_picture(pixels: UInt8[Tensor, "channels rows cols"]) -> UInt8[np.ndarray, "rows cols 3"]:
-    return (pixels if len(pixels) == 3 else pixels[:1].expand(3, -1, -1)).permute(1, 2, 0).numpy()
 
 
 def _duplicate_findings(audit: Audit) -> Iterator[AuditFinding]:

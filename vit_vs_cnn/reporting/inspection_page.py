@@ -21,6 +21,7 @@ from torch import Tensor
 
 from vit_vs_cnn.analysis.model_summaries import display_name
 from vit_vs_cnn.console import format_count, join_names
+from vit_vs_cnn.data.images import as_rgb
 from vit_vs_cnn.inspection.inspect import InspectedImages, Inspection, NetworkInspection
 from vit_vs_cnn.inspection.map_scores import (
     BASELINE_METHODS,
@@ -34,7 +35,7 @@ from vit_vs_cnn.inspection.randomized_weights import NUM_SHUFFLES, STAGE_ALL_WEI
 from vit_vs_cnn.inspection.saliency import get_method, resize_maps
 from vit_vs_cnn.models.input_wrappers import find_center_crop
 from vit_vs_cnn.networks.trained_network import TrainedNetwork
-from vit_vs_cnn.reporting.figures.drawing import as_rgb, make_axes, wrap_text
+from vit_vs_cnn.reporting.figures.drawing import make_axes, wrap_text
 from vit_vs_cnn.reporting.page import Page
 from vit_vs_cnn.reporting.style import COLOUR_MAP, assign_styles
 from vit_vs_cnn.reporting.table import Table, print_tables

@@ -10,8 +10,8 @@ from matplotlib.figure import Figure
 from vit_vs_cnn.comparison.accuracy import ClassAccuracy
 from vit_vs_cnn.comparison.compare import CalibrationScores, CorruptionAccuracy, NetworkComparison
 from vit_vs_cnn.comparison.entries import ScoredNetwork, TestedEntry, group_entries, select_one_fold
-from vit_vs_cnn.data.images import LabelledImages
-from vit_vs_cnn.reporting.figures.drawing import as_rgb, make_axes, make_panels, wrap_text
+from vit_vs_cnn.data.images import LabelledImages, as_rgb
+from vit_vs_cnn.reporting.figures.drawing import make_axes, make_panels, wrap_text
 from vit_vs_cnn.reporting.style import (
     COLOUR_MAP,
     MAX_NETWORKS,

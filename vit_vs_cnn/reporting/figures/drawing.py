@@ -10,7 +10,6 @@ from typing import Any
 
 import matplotlib as mpl
 import numpy as np
-from jaxtyping import UInt8
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.category import StrCategoryFormatter
@@ -82,12 +81,6 @@ def make_panels(
     for axis in axes[count:]:
         axis.set_visible(False)
     return figure, axes[:count]
-
-
-def as_rgb(image: Any) -> UInt8[np.ndarray, "rows cols 3"]:
-    """First three channels of an image, or its first channel as grey if it has fewer."""
-    colours = image[:3] if len(image) >= 3 else image[:1].expand(3, -1, -1)
-    return colours.permute(1, 2, 0).contiguous().numpy()
 
 
 def error_bars_in_percent(estimates: Sequence[Estimate]) -> tuple[np.ndarray, np.ndarray]:
