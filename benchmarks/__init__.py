@@ -17,8 +17,7 @@ def command_line(about: str | None) -> argparse.ArgumentParser:
 
 
 def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    lines = [columns, ["---"] * len(columns), *rows]
-    return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
+    return "\n".join(f"| {' | '.join(map(str, line))} |" for line in [columns, ["---"] * len(columns), *rows])
 
 
 def run_model_table(

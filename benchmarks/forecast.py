@@ -22,14 +22,12 @@ MIN_SMALLER_SIZES = 3
 def forecasts(folder: Path) -> Iterator[tuple[str, list[AccuracyPoint], Forecast]]:
     """Every forecast of the largest size: the experiment, the measured points, and the forecast."""
     for path in sorted(folder.rglob("results.csv")):
-        budgets = BudgetResults(read_result_table(path))
-        for budget, measured in budgets.measured.items():
+        for budget, measured in BudgetResults(read_result_table(path)).measured.items():
             points = measured.points(budget)
             for model in measured.models:
                 curve = [point for point in points if point.model == model]
                 if len(curve) > MIN_SMALLER_SIZES:
-                    name = str(path.parent.relative_to(folder))
-                    yield name, curve, extrapolate(curve[:-1], curve[-1].train_size)
+                    yield str(path.parent.relative_to(folder)), curve, extrapolate(curve[:-1], curve[-1].train_size)
 
 
 def main() -> None:

@@ -73,8 +73,7 @@ class OurLoader:
         self.generator = torch.Generator().manual_seed(0)
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
-        order = torch.randperm(len(self.images), generator=self.generator)
-        for indices in order.split(self.batch_size):
+        for indices in torch.randperm(len(self.images), generator=self.generator).split(self.batch_size):
             draws = self.augmenter.draw(len(indices), self.generator)
             yield self.augmenter(self.images[indices], self.labels[indices], draws)
 

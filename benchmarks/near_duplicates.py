@@ -104,8 +104,7 @@ def precision(source: str, pairs: DuplicatePairs, folder: Path) -> None:
 
 def count_false_pairs(count: int, seed: int) -> None:
     """Count the pairs among synthetic images of 64 pixels, all of them false."""
-    images = render_objects(count, image_size=64, seed=seed).images
-    pairs = near_duplicate_pairs(images)
+    pairs = near_duplicate_pairs(render_objects(count, image_size=64, seed=seed).images)
     print(f"{count:,} synthetic images, generated separately: {format_count(len(pairs.test), 'pair')}, all false")
 
 

@@ -27,8 +27,7 @@ def read_accuracies(path: Path) -> pandas.Series:
     """Accuracy by model, training size, steps and seed."""
     table = path / TABLE if is_record(path) else path
     if table.is_dir():
-        results = read_finished_results(path).values()
-        rows = [(r.model, r.train_size, r.cost.steps, r.seed, r.accuracy) for r in results]
+        rows = [(r.model, r.train_size, r.cost.steps, r.seed, r.accuracy) for r in read_finished_results(path).values()]
         accuracies = pandas.DataFrame(rows, columns=[*COLUMNS, "accuracy"])
     else:
         accuracies = pandas.read_csv(table)

@@ -139,8 +139,7 @@ def main() -> None:
         network = build(name, args.device)
         rows += compare(network, name, args.images)
         for count in (args.images // 4, args.images):
-            memory = peak_megabytes(network, count)
-            rows.append(Row(f"rollout of {name}, memory for {count} images", memory, unit="MB"))
+            rows.append(Row(f"rollout of {name}, memory for {count} images", peak_megabytes(network, count), unit="MB"))
     report_rows(rows, args.json)
 
 

@@ -100,8 +100,7 @@ def compiled_gradients(network: nn.Module) -> None:
 
 def exported(network: nn.Module, strict: bool) -> None:
     batch = {"images": {0: torch.export.Dim("batch", min=1)}}
-    program = torch.export.export(network, (pixels(),), dynamic_shapes=batch, strict=strict)
-    same_logits(network, program.module(), 5)
+    same_logits(network, torch.export.export(network, (pixels(),), dynamic_shapes=batch, strict=strict).module(), 5)
 
 
 def exported_to_a_file(network: nn.Module) -> None:

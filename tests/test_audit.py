@@ -29,8 +29,7 @@ RNG = np.random.default_rng(5)
 
 def _image(size: tuple[int, int] = (48, 40)) -> Image.Image:
     """A smooth random image, another one in each call."""
-    spots = Image.fromarray(RNG.integers(0, 256, (7, 7, 3), dtype=np.uint8))
-    return spots.resize(size, Image.Resampling.BICUBIC)
+    return Image.fromarray(RNG.integers(0, 256, (7, 7, 3), dtype=np.uint8)).resize(size, Image.Resampling.BICUBIC)
 
 
 def _fill(folder: Path, count: int, size: tuple[int, int] = (48, 40)) -> list[Path]:
@@ -113,8 +112,7 @@ def test_pairs_have_names_classes_and_splits(audited):
 
 
 def test_images_that_occur_twice_in_a_class_are_reported(audited):
-    pair = replace(audited.pairs[1], splits=("train", "train"))
-    found = replace(audited, pairs=(pair,)).findings
+    found = replace(audited, pairs=(replace(audited.pairs[1], splits=("train", "train")),)).findings
     assert "Repeated images" in [finding.title for finding in found]
 
 

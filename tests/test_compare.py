@@ -65,8 +65,7 @@ def test_comparing_two_runs_gives_all_parts_a_page_and_tables(request, figures, 
     page = (tmp_path / "out" / "index.html").read_text()
     assert page.count("<img") >= 6 and 'src="http' not in page
     assert len(list((tmp_path / "out" / "figures").glob("*.png"))) == page.count("<img")
-    table = (tmp_path / "out" / "tables" / "accuracy.csv").read_text().splitlines()
-    assert table[0].startswith(",seeds,top-1 %")
+    assert (tmp_path / "out" / "tables" / "accuracy.csv").read_text().splitlines()[0].startswith(",seeds,top-1 %")
     (pair,) = result["accuracy"]["pairs"]
     header = (tmp_path / "out" / "tables" / "classes.csv").read_text().splitlines()[0].split(",")
     assert {f"{pair['first']} %", f"{pair['second']} %", "p"} <= {*header}
@@ -108,8 +107,7 @@ def test_evaluations_of_a_copied_file_are_warned_of_whatever_the_parts(experimen
     folder = shutil.copytree(find_run(experiment, "resnet-n120-s3") / "checkpoints", tmp_path / "elsewhere")
     for warnings in ([], ["resnet-s3 2 times"]):
         result = compared(folder / "last.ckpt", "--parts", "accuracy")
-        texts = [text.partition("included: ")[2] for text in result["warnings"] if "more than once" in text]
-        assert texts == warnings
+        assert [text.partition("included: ")[2] for text in result["warnings"] if "more than once" in text] == warnings
 
 
 def test_predictions_of_other_weights_are_not_reused(experiment, compared):

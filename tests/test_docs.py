@@ -118,8 +118,7 @@ def check_settings(configs: list[str], overrides: dict[str, Any]) -> None:
         general = re.sub(r"^models\.\w+", "models.NAME", key)
         assert general in known or any(one.startswith(f"{general}.") for one in known), f"there is no setting {key}"
     experiment = load_experiment(configs or None, values)
-    changed = {key.split(".")[1] for key, value in values.items() if key.startswith("models.") and value}
-    for name in changed:
+    for name in {key.split(".")[1] for key, value in values.items() if key.startswith("models.") and value}:
         model = experiment.models[name]
         if model.class_path is None:  # otherwise a class of the reader
             build_network(model.architecture, num_classes=7, image_shape=(3, 64, 64), location=f"models.{name}")
@@ -280,6 +279,5 @@ def test_all_labels_of_drawings_are_translated():
     """Except names, letters of formulas, and the sentence of the bottleneck."""
     kept = {"ViT", "ResNet", "nano", "MLP", "MACs", "logits", "softmax", *("the cat sat down die Katze".split())}
     texts = {name: re.sub(r"<style>.*?</style>|<[^>]*>", " ", text) for name, text in drawings.files().items()}
-    words = {word for name, text in texts.items() if "_zh" in name for word in re.findall("[A-Za-z]{3,}", text)}
-    assert words <= kept
+    assert {word for name, text in texts.items() if "_zh" in name for word in re.findall("[A-Za-z]{3,}", text)} <= kept
     assert all(any(phrase in text for text in texts.values()) for phrase in drawings.CHINESE)

@@ -177,8 +177,7 @@ def normal(output: str) -> str:
 
 def shows(shown: str, output: str) -> bool:
     """True if a text is in the output; ``...`` matches any text."""
-    parts = [re.escape(normal(part)) for part in shown.split("...")]
-    return re.search(".*".join(parts), normal(output)) is not None
+    return re.search(".*".join([re.escape(normal(part)) for part in shown.split("...")]), normal(output)) is not None
 
 
 def run(command: str, capfd: pytest.CaptureFixture[str]) -> tuple[str, str]:

@@ -42,8 +42,7 @@ def experiment(tmp_path_factory) -> Path:
     """An experiment with a ViT and a CNN."""
     root = tmp_path_factory.mktemp("trained")
     protocol = {"train_sizes": [60, 120], "seeds": [3], "budget": {"steps": 5}, "batch_size": 14}
-    trainer = {"accelerator": "cpu", "devices": 1}
-    run_quietly(tiny_experiment(root, protocol=protocol, trainer=trainer, execution={}))
+    run_quietly(tiny_experiment(root, protocol=protocol, trainer={"accelerator": "cpu", "devices": 1}, execution={}))
     return root / "tiny"
 
 
@@ -84,8 +83,7 @@ def test_maps_are_for_one_class_and_images_of_moderate_difficulty_come_first(exp
     assert torch.equal(found[0].target_classes, found[1].target_classes)
     most_probable = mean.gather(1, found[0].target_classes[:, None]).squeeze(1)
     assert (most_probable >= mean.amax(dim=1) - 1e-5).all()
-    named = inspect_networks(networks, images, ["random"])
-    assert named.images.data.sample_ids == images[0].data.sample_ids
+    assert inspect_networks(networks, images, ["random"]).images.data.sample_ids == images[0].data.sample_ids
 
 
 def test_networks_of_an_experiment_are_those_of_its_primary_comparison(tmp_path):
@@ -211,8 +209,7 @@ def test_unavailable_attention_is_an_error_only_if_a_method_needs_it(tmp_path):
     ],
 )
 def test_networks_without_attention_weights_default_to_integrated_gradients(tmp_path, name, options):
-    network = timm.create_model(name, img_size=(32, 32), num_classes=3, **options).eval()
-    one = inspected_run(network, "vit", tmp_path)
+    one = inspected_run(timm.create_model(name, img_size=(32, 32), num_classes=3, **options).eval(), "vit", tmp_path)
     one = replace(one, about=CheckpointInfo({"name": name}, one.class_names, (3, 32, 32), [0.5] * 3, [0.25] * 3))
     (method,) = select_methods(one)
     assert method == "integrated_gradients"
@@ -230,8 +227,7 @@ def test_validation_images_are_those_of_the_first_network_for_all(tmp_path):
 
 def test_images_are_sent_to_the_device_of_the_network_and_sampled_by_the_seed_alone(experiment, tmp_path):
     network = nn.Sequential(nn.Conv2d(3, 5, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten())
-    meta = inspected_run(network.to("meta"), "resnet", tmp_path)
-    assert images_for(meta, shown().data.images).device.type == "meta"
+    assert images_for(inspected_run(network.to("meta"), "resnet", tmp_path), shown().data.images).device.type == "meta"
     one, other = (TrainedNetwork.open(find_run(experiment, name)) for name in ("vit-n120-s3", "resnet-n60-s3"))
     sampled_ids = [select_images([trained], count=7)[0].data.sample_ids for trained in (one, other)]
     assert sampled_ids[0] == sampled_ids[1] != select_images([one], count=7, seed=1)[0].data.sample_ids

@@ -124,8 +124,7 @@ def test_the_outputs_of_a_notebook_are_those_of_its_source(source, tmp_path):
         if shown.cell_type != "code":
             continue
         printed = executed[shown.id]
-        outputs = printed.outputs
-        assert not any(output.output_type == "error" or output.get("name") == "stderr" for output in outputs)
+        assert not any(output.output_type == "error" or output.get("name") == "stderr" for output in printed.outputs)
         difference = find_output_difference(shown, printed)
         assert difference is None, f"{shown.id}: {difference}; python -m notebooks.make {source.stem}"
 

@@ -105,8 +105,7 @@ def test_file_names_that_are_not_utf_8_are_read_and_written(photos, tmp_path, vi
         shutil.copy(photos / "a.png", name)
     except OSError:
         pytest.skip("names are UTF-8 here")
-    found = vc.predict(vit.path, tmp_path, output=tmp_path / "out.csv", quiet=True)
-    assert len(found) == 1
+    assert len(vc.predict(vit.path, tmp_path, output=tmp_path / "out.csv", quiet=True)) == 1
     assert _read_csv(tmp_path / "out.csv")[0]["image"].endswith("caf\\xe9.png")
     inspection = vc.inspect(vit.path, images=[tmp_path], output=tmp_path / "seen", quiet=True)
     assert "\\xe9.png" in (tmp_path / "seen" / "index.html").read_text(encoding="utf-8"), inspection
@@ -142,8 +141,7 @@ def test_a_network_reads_12_bit_files_as_in_training_and_the_audit_reports_their
         for number in range(10):
             values = rng.integers(0, limit, (16, 16), dtype=np.uint16)
             Image.fromarray(values).save(tmp_path / "photos" / name / f"{number}.png")
-    found = _train_on_photos(tmp_path)
-    network = vc.load(next(found.folder.glob("resnet-*")))
+    network = vc.load(next(_train_on_photos(tmp_path).folder.glob("resnet-*")))
     images = network.pool().images
     assert network.about.gray_bits == 12 and images.images.max() > 250
     from_files = network.predict([tmp_path / "photos" / name for name in images.sample_ids])
@@ -177,8 +175,7 @@ def test_the_command_writes_one_row_for_each_image_and_reports_unreadable_ones(v
     assert [row["image"] for row in rows] == [str(photos / name) for name in ORDER]
     classes = "predicted probability class_2 probability_2 class_3 probability_3".split()
     assert [*rows[0]] == ["image", *classes, "error"]
-    predictions = vit.predict(photos, top=3)
-    for row, expected in zip(rows, predictions.rows(), strict=True):
+    for row, expected in zip(rows, vit.predict(photos, top=3).rows(), strict=True):
         if row["error"]:
             assert (row["predicted"], row["class_3"]) == ("", "") and "no image" in row["error"]
             continue
@@ -212,8 +209,7 @@ def test_a_summary_reports_that_all_of_ten_or_more_images_get_one_class():
     def lines(*classes):
         return ImagePredictions([""] * len(classes), ("cat", "dog"), np.eye(2)[[*classes]]).lines
 
-    note = "The network predicts dog for all 10 images. Try images of other classes, too."
-    assert note in lines(*[1] * 10)
+    assert "The network predicts dog for all 10 images. Try images of other classes, too." in lines(*[1] * 10)
     assert not any("for all" in line for line in lines(*[1] * 9) + lines(*[1] * 10, 0))
 
 
@@ -225,8 +221,7 @@ def test_most_accurate_model_of_an_experiment_predicts_unless_one_is_named(train
     printed = capsys.readouterr()
     size = f"{analysis.sizes[-1]} training images ({100 * accuracy[best]:.1f} %)"
     assert f"Model: {best}, " in printed.err and f"{size}; --model names another ({other})" in printed.err
-    expected = vc.load(trained_once, best).predict(photos / "a.png")
-    assert json.loads(printed.out)["pictures"] == [*expected.rows()]
+    assert json.loads(printed.out)["pictures"] == [*vc.load(trained_once, best).predict(photos / "a.png").rows()]
     assert main(["predict", str(trained_once), str(photos / "a.png"), "--model", other]) == 0
     assert "Model: " not in capsys.readouterr().err
 

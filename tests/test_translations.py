@@ -20,8 +20,7 @@ def read_text(path: Path) -> str:
     """The text of a page, or of the cells of a notebook."""
     if path.suffix == ".md":
         return path.read_text(encoding="utf-8")
-    cells = nbformat.read(path, as_version=4).cells
-    text = "\n\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
+    text = "\n\n".join(cell.source for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "markdown")
     return re.sub(r"(?<!\n)\n(?!\n)", " ", text)  # formulas and names that continue on the next line
 
 
@@ -84,5 +83,13 @@ def test_chinese_pages_link_to_chinese_pages():
 
 
 def test_the_search_finds_words_within_chinese_text():
-    words = SearchBoth({}).split("多头注意力 heads 与 ViT模型")
-    assert words == ["多头", "头注", "注意", "意力", "heads", "与", "ViT", "模型"]
+    assert SearchBoth({}).split("多头注意力 heads 与 ViT模型") == [
+        "多头",
+        "头注",
+        "注意",
+        "意力",
+        "heads",
+        "与",
+        "ViT",
+        "模型",
+    ]

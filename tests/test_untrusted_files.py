@@ -147,8 +147,7 @@ def test_a_network_opens_without_its_training_classes(trained, specs, tmp_path, 
 
 @pytest.mark.parametrize("place", PLACES)
 def test_print_config_creates_no_objects(specs, tmp_path, capsys, place):
-    values = _put(tiny_config(tmp_path), place, specs["call"])
-    (tmp_path / "own.yaml").write_text(yaml.safe_dump(values))
+    (tmp_path / "own.yaml").write_text(yaml.safe_dump(_put(tiny_config(tmp_path), place, specs["call"])))
     assert main(["train", "--config", str(tmp_path / "own.yaml"), "--print-config"]) in (0, 2)
     assert capsys.readouterr().err.count("\n") <= 1
 

@@ -56,8 +56,7 @@ def test_answer_has_a_heading_a_table_and_three_sentences():
 def test_rows_have_the_accuracies_and_the_difference_of_the_comparison():
     results = described(seeded({"vit": {7: 0.5, 11: 0.61}, "resnet": {7: 0.7, 11: 0.6}}, seeds=3, spread=0.01))
     analysis = analyze([r for r in results if (r.model, r.train_size) != ("vit", 7)])
-    found = write_answer(analysis)
-    (first, second), (comparison,) = found.rows, analysis.comparisons
+    (first, second), (comparison,) = write_answer(analysis).rows, analysis.comparisons
     assert (first[1], first[3:]) == ("-", ("", "not compared")) or (first[2], first[3:]) == ("-", ("", "not compared"))
     points = [point for point in analysis.accuracies if point.train_size == 11]
     assert {*second[1:3]} == {f"{100 * point.accuracy.value:.1f} %" for point in points}
@@ -75,8 +74,7 @@ def test_single_model_has_its_interval_and_no_recommendation():
 
 def test_the_heading_counts_all_models_and_calls_user_data_your_images():
     table = {"vit": {7: 0.5}, "resnet": {7: 0.7}, "mine": {7: 0.3, 11: 0.4}}
-    results = seeded(table, source="folder", start_kind="unknown")
-    found = write_answer(analyze(results))
+    found = write_answer(analyze(seeded(table, source="folder", start_kind="unknown")))
     assert has(found.heading, "resnet", "vit", "your images", "2 of 3 models") and "mine" not in found.heading
     assert [row[0] for row in found.rows] == ["7"]  # the shown models have no runs with 11 images
 
@@ -147,8 +145,7 @@ def test_the_balanced_accuracy_is_in_the_answer_if_a_class_has_four_times_the_im
 def test_missing_evidence_is_named(images, accuracies, facts):
     results = seeded({"resnet": {7: 0.5}, "vit": {7: 0.5}}, images=images)
     results = [changed(r, accuracy=accuracy) for r, accuracy in zip(results, accuracies, strict=True)]
-    found = answer(results).recommendation
-    assert has(found, "not enough evidence", *facts)
+    assert has(answer(results).recommendation, "not enough evidence", *facts)
 
 
 def test_crossover_is_between_measured_sizes():
@@ -267,15 +264,13 @@ def test_worst_caveats_are_warnings_and_obstacles_to_all_conclusions_come_first(
     ],
 )
 def test_title_asks_which_model(models, source, title):
-    results = seeded({model: {7: 0.5} for model in models}, source=source)
-    assert write_answer(analyze(results)).title == title
+    assert write_answer(analyze(seeded({model: {7: 0.5} for model in models}, source=source))).title == title
 
 
 def test_primary_comparison_and_number_of_others_are_in_the_answer_if_the_table_does_not_show_them():
     gaps = zip("abcd", (0, 0.001, 0.1, 0.2), strict=True)
     plan = AnalysisPlan((0, 1, 2), tuple("abcd"), (100, 400), 400, ("a", "c"), 1.0)
-    results = seeded({name: {100: 0.5 + gap, 400: 0.6 + gap} for name, gap in gaps})
-    found = write_answer(analyze(results, plan=plan))
+    found = write_answer(analyze(seeded({name: {100: 0.5 + gap, 400: 0.6 + gap} for name, gap in gaps}), plan=plan))
     primary, others = found.further
     assert has(primary, "400 images", "c is 10.", "primary comparison", "significantly better")
     assert "9 more comparisons" in others
@@ -294,8 +289,7 @@ def test_comparison_is_a_sentence_with_its_interval_test_and_conclusion():
 
 
 def test_adjusted_p_values_are_marked():
-    table = {name: {7: accuracy} for name, accuracy in zip("abc", (0.6, 0.5, 0.4), strict=True)}
-    results = seeded(table)
+    results = seeded({name: {7: accuracy} for name, accuracy in zip("abc", (0.6, 0.5, 0.4), strict=True)})
     comparison, *_ = analyze(results).comparisons
     assert has(describe_comparison(comparison), "p < 0.0001", "adjusted for 3 comparisons", "significantly better")
     few, *_ = analyze([r for r in results if r.seed < 2]).comparisons
@@ -320,8 +314,7 @@ PAIRS = (("vit_finetuned", "cnn_finetuned"), ("vit", "resnet"), ("cnn_finetuned"
 )
 def test_best_of_all_starts_is_recommended_and_whether_its_counterpart_differs_is_stated(vit, images, facts):
     start = {"start_kind": "fine-tuned", "architecture": {"name": "timm/convnext_pico"}}
-    accuracies = {"cnn_finetuned": {500: 0.941}, "vit_finetuned": {500: vit}}
-    tuned = seeded(accuracies, images=images, spread=0.0001, **start)
+    tuned = seeded({"cnn_finetuned": {500: 0.941}, "vit_finetuned": {500: vit}}, images=images, spread=0.0001, **start)
     scratch = seeded({"resnet": {500: 0.61}, "vit": {500: 0.5}}, images=images, start_kind="from scratch")
     names = ("cnn_finetuned", "resnet", "vit", "vit_finetuned")
     plan = AnalysisPlan((0, 1, 2), names, (500,), 500, PAIRS[0], 1.0, pairs=PAIRS)

@@ -54,8 +54,7 @@ def test_gain_of_a_longer_budget_is_the_paired_difference_of_its_seeds():
 
 @pytest.mark.parametrize(("late", "is_found"), [(0.6, False), (0.75, True)])
 def test_budget_interacts_with_the_model_where_their_difference_changed(late, is_found):
-    table = {("resnet", 100): 0.5, ("resnet", 400): 0.7, ("vit", 100): 0.4, ("vit", 400): late}
-    results = budget_grid(table)
+    results = budget_grid({("resnet", 100): 0.5, ("resnet", 400): 0.7, ("vit", 100): 0.4, ("vit", 400): late})
     results += [changed(r, train_size=2003, run=f"{r.run}-n2003") for r in results]
     found = BudgetResults(results).interactions("resnet", "vit")
     budgets = ("100 steps", "400 steps")
@@ -85,8 +84,7 @@ def test_between_two_budgets_scores_are_interpolated_by_the_logarithm_of_the_cos
     mixed = (1 - share) * rows["resnet-100"] + share * rows["resnet-900"]
     assert one.difference is not None
     sides = (SeedScores.from_correct(side) for side in (mixed, rows["vit-900"]))
-    expected = difference_over_seeds(*sides).interval()
-    assert vars(one.difference) == pytest.approx(vars(expected))
+    assert vars(one.difference) == pytest.approx(vars(difference_over_seeds(*sides).interval()))
 
 
 def test_two_budgets_of_equal_cost_do_not_divide_by_zero_and_without_shorter_runs_the_difference_is_unknown():

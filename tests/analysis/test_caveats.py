@@ -90,8 +90,7 @@ def test_caveats_of_a_whole_experiment_are_listed_and_some_forbid_conclusions():
     by_hand = [changed(r, trials=None, images_processed=70, training_images=7) for r in both()]
     assert [one.text for one in caveats(by_hand)] == ["Recipes were set by hand."]
     assert blocking(by_hand) is None
-    deviation = Deviation("pair", "a, b", "b, c")
-    (changed_plan,) = caveats(both(), plan=replace(PLAN, deviations=(deviation,)))
+    (changed_plan,) = caveats(both(), plan=replace(PLAN, deviations=(Deviation("pair", "a, b", "b, c"),)))
     assert changed_plan.kind is CaveatKind.PLAN_CHANGED
 
 

@@ -49,8 +49,7 @@ def test_seed_variance_is_pooled_over_sizes_of_a_pair_and_not_over_other_models(
 
 
 def test_a_run_far_below_others_on_validation_images_allows_no_conclusion():
-    values = {"a": {7: 0.5, 11: 0.6}, "b": {7: 0.4, 11: 0.5}}
-    results = seeded(values, validation_images=1000, validation_accuracy=0.6)
+    results = seeded({"a": {7: 0.5, 11: 0.6}, "b": {7: 0.4, 11: 0.5}}, validation_images=1000, validation_accuracy=0.6)
     results[1] = changed(results[1], validation_accuracy=0.3)
     unstable, stable = compare_all(measure(results))
     assert stable.conclusion is Conclusion.SIGNIFICANTLY_BETTER
@@ -67,8 +66,7 @@ def test_only_seeds_that_both_models_have_are_compared():
 
 
 def test_missing_planned_comparisons_count_in_the_adjustment():
-    table = {"a": {7: 0.5, 11: 0.6}, "b": {7: 0.45, 11: 0.6}, "c": {7: 0.48, 11: 0.58}}
-    measured = measure(seeded(table, spread=0.02))
+    measured = measure(seeded({"a": {7: 0.5, 11: 0.6}, "b": {7: 0.45, 11: 0.6}, "c": {7: 0.48, 11: 0.58}}, spread=0.02))
     all_pairs = compare_all(measured)
     assert {one.adjusted_for for one in all_pairs} == {6}
     assert [one.adjusted_p_value for one in all_pairs] == pytest.approx(holm([one.p_value for one in all_pairs]))
@@ -123,6 +121,5 @@ def test_recorded_comparison_is_recomputed_with_numpy(regimes_cpu):
             chance = lambda z: stats.norm.pdf(z) * 2 * stats.t.sf((distance + sigma * z) / scale, df)  # noqa: E731
             return integrate.quad(chance, -8, 8)[0]
 
-        half = one.difference.high - one.difference.value
-        assert tail(half) == pytest.approx(0.05, abs=2e-4)
+        assert tail(one.difference.high - one.difference.value) == pytest.approx(0.05, abs=2e-4)
         assert one.conclusion is Conclusion.SIGNIFICANTLY_BETTER and one.leader == "resnet"

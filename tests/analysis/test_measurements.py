@@ -111,9 +111,7 @@ def test_contradictory_results_are_refused():
 def test_seeds_on_different_folds_may_have_different_test_images():
     results, _ = with_predictions(seeded({"a": {48: 0.5}}, seeds=2, images=12))
     folds = [changed(r, fold=r.seed, scored_images=12 + r.seed, accuracy=(6 + r.seed) / (12 + r.seed)) for r in results]
-    correct = {r.run: np.arange(12 + r.seed) < 6 + r.seed for r in folds}
-    measured = measure(folds, correct)
-    assert measured.fold_train_size(48) == 48
+    assert measure(folds, {r.run: np.arange(12 + r.seed) < 6 + r.seed for r in folds}).fold_train_size(48) == 48
     assert measure(results).fold_train_size(48) is None
 
 
@@ -121,8 +119,7 @@ def test_the_variance_of_folds_at_each_size_is_that_of_its_own_training_images()
     accuracies = (0.5, 0.75, 0.625)
     results = seeded({name: {37: 0.5, 148: 0.5} for name in "ab"}, images=16)
     results = [changed(r, fold=r.seed, accuracy=accuracies[r.seed]) for r in results]
-    b = [changed(r, accuracy=0.25) if r.model == "b" else r for r in results]
-    measured = measure(b)
+    measured = measure([changed(r, accuracy=0.25) if r.model == "b" else r for r in results])
     scores = SeedScores(np.array(accuracies), np.full(3, 16))
     expected = [mean_over_seeds(scores, fold_train_size=size).interval(bounds=(0.0, 1.0)) for size in (37, 148)]
     assert [point.accuracy for point in measured.points("") if point.model == "a"] == expected

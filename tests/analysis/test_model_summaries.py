@@ -54,10 +54,9 @@ def test_keys_of_models_become_readable_names():
 
 def test_the_variants_that_runs_chose_are_counted():
     variants = [{"finetune": "head"}, {"finetune": {"last": 2}, "optimizer": {"lr": 1e-4}}, {"optimizer": {"lr": 0.5}}]
-    chosen = [(0, "head"), (1, "last 2"), (0, "head"), (2, "full")]
     results = [
         make_result(seed=seed, start_kind="fine-tuned", finetune=text, variant=variant, recipe={"variants": variants})
-        for seed, (variant, text) in enumerate(chosen)
+        for seed, (variant, text) in enumerate([(0, "head"), (1, "last 2"), (0, "head"), (2, "full")])
     ]
     (found,) = summarize_models(results)
     assert found.variants == (

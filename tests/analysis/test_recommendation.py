@@ -61,8 +61,7 @@ def test_best_model_is_compared_with_the_best_one_of_another_network_that_the_pl
     found = advice([changed(r, architecture_hash=networks[r.model]) for r in seeded(table)])
     assert (found.best, found.rival) == ("vit_tuned", "resnet")
     table = {"a": {7: 0.5, 11: 0.6}, "b": {7: 0.4, 11: 0.5}, "c": {7: 0.1, 11: 0.2}}
-    plan = replace(PLAN, models=("a", "b", "c"), pair=("b", "c"), pairs=(("b", "c"),))
-    found = advice(seeded(table), plan=plan)
+    found = advice(seeded(table), plan=replace(PLAN, models=("a", "b", "c"), pair=("b", "c"), pairs=(("b", "c"),)))
     assert (found.best, found.rival) == ("b", "c")
 
 

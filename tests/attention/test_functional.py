@@ -181,7 +181,6 @@ def test_causal_masks_hide_the_future_and_combined_masks_allow_the_keys_that_eve
     assert combined.shape == (BATCH, 1, KEYS, KEYS)
     for image, length in enumerate((3, 6)):
         for query in range(KEYS):
-            allowed = combined[image, 0, query].nonzero().flatten().tolist()
-            assert allowed == list(range(min(query + 1, length)))
+            assert combined[image, 0, query].nonzero().flatten().tolist() == list(range(min(query + 1, length)))
     assert combine_masks(None, None) is None
     assert combine_masks(None, lengths) is lengths

@@ -28,8 +28,7 @@ def sampled(extra=0):
 
 @pytest.mark.parametrize("heads", [1, 4, 5, 9, 11])
 def test_positional_weight_of_every_head_is_largest_at_its_offset_at_initialization(heads):
-    attention = GatedAttention((7, 11), heads)
-    by_place = attention.positional_weights().unflatten(1, (7, 11))
+    by_place = GatedAttention((7, 11), heads).positional_weights().unflatten(1, (7, 11))
     for head, (down, right) in enumerate(kernel_offsets(heads)):
         for row, col in itertools.product(range(2, 5), range(2, 9)):
             assert by_place[head, row, col].argmax() == (row + down) * 11 + col + right

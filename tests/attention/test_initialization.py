@@ -89,11 +89,9 @@ def test_impulse_initialization_inverts_the_position_encoding_around_its_targets
     initialize_impulse(layer, code, grid)
     torch.manual_seed(5)
     targets = impulse_targets(grid, heads).numpy()
-    normed = F.layer_norm(code, (dim,), eps=1e-6).numpy()
-    inverse = np.linalg.pinv(normed)
+    inverse = np.linalg.pinv(F.layer_norm(code, (dim,), eps=1e-6).numpy())
     for head, found in enumerate(head_products(layer).numpy()):
-        expected = inverse @ targets[head] @ inverse.T
-        left, singular, right = np.linalg.svd(expected)
+        left, singular, right = np.linalg.svd(inverse @ targets[head] @ inverse.T)
         rank = min(tokens, head_dim)
         nearest = (left[:, :rank] * singular[:rank]) @ right[:rank]
         np.testing.assert_allclose(found, 49 * nearest / singular[:rank].sum(), rtol=0, atol=1e-9)

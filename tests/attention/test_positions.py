@@ -75,8 +75,7 @@ def test_relative_bias_is_the_table_entry_of_each_offset_or_the_nearest_one():
     position = RelativeBias((ROWS, COLS), HEADS)
     bias = position.token_bias()
     for (query, (row, col)), (key, (key_row, key_col)) in itertools.product(enumerate(PLACES), repeat=2):
-        expected = position.table[:, key_row - row + ROWS - 1, key_col - col + COLS - 1]
-        assert torch.equal(bias[:, query, key], expected)
+        assert torch.equal(bias[:, query, key], position.table[:, key_row - row + ROWS - 1, key_col - col + COLS - 1])
     position = RelativeBias((ROWS, COLS), HEADS)
     wide = position.bias_at_offsets(range(-4, 5), range(-1, 2))
     assert torch.equal(wide[:, 2:-2], position.table[:, :, 3:6])

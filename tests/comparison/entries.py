@@ -21,8 +21,7 @@ def synthetic_images(
     count: int = 53, side: tuple[int, int] = (16, 24), classes: int = 7, seed: int = 0
 ) -> LabelledImages:
     """Random pixels and labels, every class present."""
-    generator = torch.Generator().manual_seed(seed)
-    images = torch.randint(0, 256, (count, 3, *side), dtype=torch.uint8, generator=generator)
+    images = torch.randint(0, 256, (count, 3, *side), dtype=torch.uint8, generator=torch.Generator().manual_seed(seed))
     return LabelledImages(images, torch.arange(count) % classes, CLASSES[:classes], [f"t/{i}" for i in range(count)])
 
 

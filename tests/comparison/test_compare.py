@@ -117,8 +117,7 @@ def test_unequal_trials_are_warned_of(tmp_path):
 
 def test_every_round_runs_each_network_once_in_rotating_order():
     calls = []
-    tasks = {name: (lambda name=name: calls.append(name)) for name in "abc"}
-    seconds = time_in_turns(tasks, rounds=6, warmup=1)
+    seconds = time_in_turns({name: (lambda name=name: calls.append(name)) for name in "abc"}, rounds=6, warmup=1)
     rounds = [calls[i : i + 3] for i in range(0, 21, 3)]
     assert all(sorted(one) == ["a", "b", "c"] for one in rounds)
     assert [one[0] for one in rounds[1:]] == ["a", "b", "c", "a", "b", "c"]
@@ -137,8 +136,7 @@ def test_cost_has_parameters_macs_latency_and_throughput_of_every_network(tmp_pa
     entries = {name: entry(tmp_path, seed=n, path=tmp_path / f"{name}.ckpt") for n, name in enumerate("ab")}
     networks = {name: one.trained for name, one in entries.items()}
     messages = []
-    costs = measure_cost(networks, rounds=5, batch_sizes=(1, 4), batch_rounds=2, report_progress=messages.append)
-    one = costs.loc["a"]
+    one = measure_cost(networks, rounds=5, batch_sizes=(1, 4), batch_rounds=2, report_progress=messages.append).loc["a"]
     assert one.parameters == 5 * 27 + 5 + 11 * 45 + 11 + 22 + 77 + 7
     assert one.macs == 16 * 24 * 5 * 27 + 8 * 12 * 11 * 45 + 77
     assert 0 < one.latency_p50 <= one.latency_p95

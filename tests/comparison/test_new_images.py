@@ -120,8 +120,7 @@ def test_calls_give_logits_and_features_from_which_the_head_computes_them(nets, 
 @pytest.mark.parametrize("method", ["relevance", "rollout"])
 def test_a_batch_is_explained_as_its_images_one_by_one(nets, method):
     net = next(net for net in nets if "vit" in net.name)
-    found = net.explain(PIXELS[:3], method=method)
-    for explanation, pixels in zip(found, PIXELS[:3], strict=True):
+    for explanation, pixels in zip(net.explain(PIXELS[:3], method=method), PIXELS[:3], strict=True):
         alone = net.explain(pixels, method=method)
         assert (explanation.class_name, explanation.method) == (alone.class_name, method)
         np.testing.assert_allclose(explanation.map, alone.map, rtol=1e-3, atol=1e-6)

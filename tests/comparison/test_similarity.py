@@ -103,8 +103,7 @@ def test_cka_of_a_layer_that_varies_only_by_rounding_is_zero():
     generator, cka = torch.Generator().manual_seed(0), MinibatchCka()
     for _ in range(3):
         constant = torch.full((31, 101), 0.1) + torch.rand(101, generator=generator)
-        other = torch.rand(31, 7, generator=generator)
-        grams = torch.stack([gram_matrix(constant), gram_matrix(other)])
+        grams = torch.stack([gram_matrix(constant), gram_matrix(torch.rand(31, 7, generator=generator))])
         cka.update(grams, grams)
     assert cka.compute()[0].tolist() == [0.0, 0.0]
     assert cka.compute()[1, 1].item() == pytest.approx(1.0)

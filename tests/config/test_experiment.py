@@ -106,8 +106,7 @@ def test_overrides_on_the_command_line_reach_every_depth_and_the_last_one_wins()
     assert experiment.trainer["precision"] == "bf16-mixed"
     words = ["--models.vit", "vit_nano", "--models.vit.options.depth", "2"]
     again = [*words, "--models.vit", "{name: vit_nano, options: {depth: 3}}"]
-    depths = [_plan_output(*w).models["vit"].options["depth"] for w in (words, again)]
-    assert depths == [2, 3]
+    assert [_plan_output(*w).models["vit"].options["depth"] for w in (words, again)] == [2, 3]
 
 
 PROBE = "{name: timm/resnet10t, weights: hub, finetune: head}"

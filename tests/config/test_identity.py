@@ -28,8 +28,7 @@ def values(tmp_path):
 
 def test_runs_keep_their_hashes(values):
     """A change of these values renames all existing runs. It needs another ``IDENTITY_VERSION`` and a conversion."""
-    hashes = {name: hash_settings(identity_with(values, name)) for name in ("vit", "resnet")}
-    assert hashes == STORED["hashes"]
+    assert {name: hash_settings(identity_with(values, name)) for name in ("vit", "resnet")} == STORED["hashes"]
 
 
 def test_defaults_equal_the_stored_ones():

@@ -16,8 +16,7 @@ from vit_vs_cnn.models.presets import PRESETS
 
 def experiment(model, *, batch_size=128, **changes):
     protocol = {"budget": {"steps": 7}, "batch_size": batch_size}
-    values = {"name": "x", "protocol": protocol, "models": {"a": model}, **changes}
-    return experiment_from_dict(values)
+    return experiment_from_dict({"name": "x", "protocol": protocol, "models": {"a": model}, **changes})
 
 
 def read(model, **changes):

@@ -42,8 +42,7 @@ def test_config_values_replace_those_from_the_data_and_nested_objects_are_create
     assert _build(f"{OWN}.SmallCnn", num_classes=5, width=3).head.weight.shape == (5, 3)
     assert _build(f"{OWN}.OpenEnded", width=3).head.weight.shape == (7, 3)
     assert _build(f"{OWN}.SmallCnn", (1, 9, 20)).body[0].weight.shape[1] == 1
-    inner = _spec("torch.nn.Conv2d", in_channels=3, out_channels=3, kernel_size=1)
-    by_pixel = _build(f"{OWN}.ByPixel", inner=inner)
+    by_pixel = _build(f"{OWN}.ByPixel", inner=_spec("torch.nn.Conv2d", in_channels=3, out_channels=3, kernel_size=1))
     assert (type(by_pixel.inner), by_pixel.head.in_features) == (nn.Conv2d, 3 * 12 * 12)  # of a lazy layer
     assert _build(f"{OWN}.a_function", (3, 6, 10))[1].in_features == 3 * 6 * 10
 
@@ -108,8 +107,7 @@ def trained(tmp_path_factory):
     model = {"loss": _spec(f"{OWN}.Focal", gamma=1.5), "optimizer": optimizer}
     root = tmp_path_factory.mktemp("own")
     metrics = {"f1": f1, "named": _spec(f"{OWN}.Named")}
-    experiment = _experiment(root, {"class_path": f"{OWN}.SmallCnn"}, model, execution={"metrics": metrics})
-    (result,) = run_quietly(experiment)
+    (result,) = run_quietly(_experiment(root, {"class_path": f"{OWN}.SmallCnn"}, model, execution={"metrics": metrics}))
     (run,) = root.glob("tiny/*-s*-*")
     return run, result
 

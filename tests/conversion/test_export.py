@@ -37,8 +37,7 @@ def runs(trained_once):
 @pytest.mark.parametrize("model", ["vit", "resnet"])
 def test_exported_weights_open_as_the_same_network(runs, model, tmp_path, capsys):
     formats = ["safetensors", *(["timm"] if model == "vit" else [])]
-    experiment = runs[model].parent
-    command = ["export", str(experiment), "--output", str(tmp_path), "--format", *formats]
+    command = ["export", str(runs[model].parent), "--output", str(tmp_path), "--format", *formats]
     assert main([*command, "--model", model]) == 0
     assert "largest difference of a logit" in capsys.readouterr().out
     before, after = TrainedNetwork.open(runs[model]), TrainedNetwork.open(tmp_path / "model.safetensors")
@@ -81,8 +80,7 @@ def test_onnx_gives_the_networks_logits_from_pixels(runs, model, tmp_path, capsy
     session = runtime.InferenceSession(tmp_path / "model.onnx", providers=["CPUExecutionProvider"])
     (logits,) = session.run(None, {"images": (images.float() / 255).numpy()})
     torch.testing.assert_close(torch.from_numpy(logits), expected, rtol=0, atol=1e-4)
-    about = json.loads((tmp_path / "config.json").read_text())["vit_vs_cnn"]
-    assert about["class_names"] == list(loaded.class_names)
+    assert json.loads((tmp_path / "config.json").read_text())["vit_vs_cnn"]["class_names"] == list(loaded.class_names)
 
 
 def test_unknown_missing_and_unsupported_formats_are_refused(runs, tmp_path, error_line):

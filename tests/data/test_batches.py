@@ -36,8 +36,7 @@ def _who(images: torch.Tensor) -> list[int]:
 
 
 def test_every_image_occurs_once_in_each_epoch():
-    batches = _batches(steps=31)
-    stream = [i for images, _ in batches for i in _who(images)]
+    stream = [i for images, _ in _batches(steps=31) for i in _who(images)]
     assert set(Counter(stream).values()) == {13}
     for epoch in range(13):
         assert sorted(stream[31 * epoch : 31 * (epoch + 1)]) == list(range(31))
@@ -63,8 +62,7 @@ def test_shares_of_two_processes_form_the_batch_of_one_which_must_be_a_multiple(
     whole = _batches(batch_size=14)
     shares = [_batches(batch_size=14, rank=rank, world_size=2) for rank in (0, 1)]
     for position in range(19):
-        together = torch.cat([share.indices(position) for share in shares])
-        assert torch.equal(together, whole.indices(position))
+        assert torch.equal(torch.cat([share.indices(position) for share in shares]), whole.indices(position))
     with pytest.raises(ValueError, match="batch_size 13 must be a multiple of the 2 processes"):
         _batches(rank=0, world_size=2)
 
@@ -74,8 +72,7 @@ def test_evaluation_contains_every_image_once_in_order_and_processes_share_it():
     assert len(batches) == 5
     assert [i for images, _ in batches for i in _who(images)] == list(range(31))
     shares = [EvaluationBatches(_data(), _augmenter(), batch_size=7, rank=r, world_size=3) for r in range(3)]
-    numbers = [i for share in shares for images, _ in share for i in _who(images)]
-    assert sorted(numbers) == list(range(31))
+    assert sorted(i for share in shares for images, _ in share for i in _who(images)) == list(range(31))
 
 
 def test_mean_and_deviation_are_over_the_pixels_of_all_training_images():

@@ -151,8 +151,7 @@ def test_the_message_for_missing_data_names_both_remedies(tmp_path):
 def test_an_archive_in_the_root_is_unpacked_and_a_changed_one_refused(tmp_path, monkeypatch):
     make(tmp_path / "made", "cifar10")
     archive = publish(monkeypatch, tmp_path / "made", "cifar10")
-    source = CifarSource("cifar10", archive.parent, CifarOptions(download=False))
-    assert len(source.train()) == 5 * COUNT
+    assert len(CifarSource("cifar10", archive.parent, CifarOptions(download=False)).train()) == 5 * COUNT
     visible = sorted(path.name for path in archive.parent.iterdir() if not path.name.endswith(".lock"))
     assert visible == ["cifar-10-batches-py", archive.name]
     archive.write_bytes(archive.read_bytes() + b"x")

@@ -96,8 +96,7 @@ def test_stand_ins_for_numpy_cannot_be_modified_by_a_pickle(name):
         except InputError:
             continue
         assert not isinstance(read, np.ndarray | np.dtype | type(np))
-    data = load_plain_pickle(pickle.dumps({"data": ARRAY}, 2), "x")["data"]
-    np.testing.assert_array_equal(data, ARRAY)
+    np.testing.assert_array_equal(load_plain_pickle(pickle.dumps({"data": ARRAY}, 2), "x")["data"], ARRAY)
 
 
 def test_damaged_bytes_every_truncation_and_an_array_of_the_wrong_size_give_a_one_line_error():

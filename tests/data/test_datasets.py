@@ -106,8 +106,7 @@ def options(tmp_path):
 @pytest.mark.parametrize("form", FORMS)
 def test_every_form_gives_the_same_images(options, form):
     given = open_dataset(FORMS[form](), options())
-    expected = open_dataset(FORMS["arrays"](), options())
-    assert given.fingerprint == expected.fingerprint
+    assert given.fingerprint == open_dataset(FORMS["arrays"](), options()).fingerprint
     train = given.train()
     assert (train.class_names, train.image_shape) == (NAMES, (3, ROWS, COLS))
     places = [int(name) for name in train.sample_ids]
@@ -117,8 +116,7 @@ def test_every_form_gives_the_same_images(options, form):
 
 def test_given_splits_are_kept(options):
     thirds = zip(("train", "val", "test"), np.split(np.arange(36), 3), strict=True)
-    parts = {name: (PIXELS[part], LABELS[part]) for name, part in thirds}
-    given = open_dataset(parts, options())
+    given = open_dataset({name: (PIXELS[part], LABELS[part]) for name, part in thirds}, options())
     held = given.validation()
     assert held is not None
     for source, place in ((given.train(), 0), (held, 12), (given.test(), 24)):
@@ -185,8 +183,7 @@ def test_unusable_data_are_refused_in_one_line(options, tmp_path, given, message
 @pytest.mark.parametrize("every", [2, 5])
 def test_images_of_a_group_are_in_one_fold(options, every):
     groups = [f"patient {place // every}" for place in range(COUNT)]
-    given = open_dataset({"images": PIXELS, "labels": LABELS, "groups": groups}, options())
-    folds = given.folds
+    folds = open_dataset({"images": PIXELS, "labels": LABELS, "groups": groups}, options()).folds
     assert len({*zip(groups, folds, strict=True)}) == len({*groups})
     assert all(0.05 <= count / COUNT <= 0.35 for count in np.bincount(folds, minlength=5))
 
@@ -213,8 +210,7 @@ def test_stored_images_are_found_by_fingerprint_unless_damaged(options, tmp_path
 
 def test_an_image_of_one_row_keeps_its_colors():
     red = torch.tensor([200, 10, 20], dtype=torch.uint8).view(3, 1, 1).expand(3, 1, 4)
-    resized = to_pixels(red, (1, 2), Decoding("squash"))
-    assert resized[:, 0, 0].tolist() == [200, 10, 20]
+    assert to_pixels(red, (1, 2), Decoding("squash"))[:, 0, 0].tolist() == [200, 10, 20]
 
 
 @pytest.mark.parametrize("damage", ["truncated and open", "truncated", "broken chunk"])

@@ -404,8 +404,7 @@ def test_heic_files_are_read_once_pillow_heif_is_installed(root, options, reques
     monkeypatch.setitem(sys.modules, "pillow_heif", None)
     list_formats.cache_clear()
     classes(root)
-    content = (root / "ant" / "2.png").read_bytes()
-    (root / "ant" / "2.heic").write_bytes(b"\0\0\0\x18ftypheic\0\0\0\0" + content)
+    (root / "ant" / "2.heic").write_bytes(b"\0\0\0\x18ftypheic\0\0\0\0" + (root / "ant" / "2.png").read_bytes())
     assert 'pip install -e ".[heic]"' in message_of(open_folder(root, options()).train)
     list_formats.cache_clear()
     request.getfixturevalue("pillow_heif")
@@ -525,8 +524,7 @@ def test_a_log_shows_how_many_images_are_decoded(root, options, monkeypatch, cap
     monkeypatch.setattr("vit_vs_cnn.console.SECONDS_BETWEEN_LINES", 0.0)
     classes(root)
     count = len(open_folder(root, options()).train())
-    lines = capsys.readouterr().err.splitlines()
-    assert lines[:2] == [f"Decoding images: {done} of {count} ..." for done in (0, 1)]
+    assert capsys.readouterr().err.splitlines()[:2] == [f"Decoding images: {done} of {count} ..." for done in (0, 1)]
     open_folder(root, options()).train()
     assert capsys.readouterr().err == ""
 

@@ -87,8 +87,7 @@ def test_arrays_with_groups_and_given_splits_keep_their_values(tmp_path, monkeyp
     arrays = {"images": pixels(0, 60, 7, 5, 3), "labels": np.arange(60) % 3, "groups": np.arange(60) // 4}
     by_group = frozen_values(ExperimentData(set_images(Data(), arrays)), 30)
     given = {"train": (pixels(1, 40, 8, 8), np.arange(40) % 4), "test": (pixels(2, 20, 8, 8), np.arange(20) % 4)}
-    resized = Data(own=ArraysOptions(image_size=(5, 6)))
-    by_split = frozen_values(ExperimentData(set_images(resized, given)), 30)
+    by_split = frozen_values(ExperimentData(set_images(Data(own=ArraysOptions(image_size=(5, 6))), given)), 30)
     assert [by_group, by_split] == STORED["arrays"]
 
 
@@ -99,13 +98,11 @@ def test_files_in_the_layout_of_cifar_keep_their_values(tmp_path, name):
     (tmp_path / folder).mkdir()
     for seed, file in enumerate(files):
         labels = np.random.default_rng(seed).permutation(np.arange(200) % classes).tolist()
-        content = {key: labels, "data": pixels(seed, 200, 3072)}
-        (tmp_path / folder / file).write_bytes(pickle.dumps(content, 2))
+        (tmp_path / folder / file).write_bytes(pickle.dumps({key: labels, "data": pixels(seed, 200, 3072)}, 2))
     names = {"label_names" if name == "cifar10" else "fine_label_names": [f"class {i}" for i in range(classes)]}
     (tmp_path / folder / meta).write_bytes(pickle.dumps(names, 2))
     options = CifarOptions(download=False, verify_checksum=False)
-    values = frozen_values(ExperimentData(Data(source=name, root=str(tmp_path), cifar=options)), 150)
-    assert values == STORED[name]
+    assert frozen_values(ExperimentData(Data(source=name, root=str(tmp_path), cifar=options)), 150) == STORED[name]
 
 
 CHANGES = {"crop": {"crop_padding": 3}, "flip": {"crop_padding": 0}}
@@ -117,7 +114,6 @@ def test_augmented_batches_keep_their_values(name):
     """Only operations that copy or clear whole pixels, which give equal values on every processor."""
     images = torch.from_numpy(pixels(0, 29, 3, 11, 13))
     augmenter = Augmenter(Augmentation(**CHANGES[name]), mean=[0.0] * 3, std=[1.0] * 3, num_classes=5)
-    uniform = augmenter.draw(29, torch.Generator().manual_seed(1))
-    changed, targets = augmenter(images, torch.arange(29) % 5, uniform)
+    changed, targets = augmenter(images, torch.arange(29) % 5, augmenter.draw(29, torch.Generator().manual_seed(1)))
     values = [short_hash((changed * 255).round().byte()), short_hash((targets * 1000).round().long())]
     assert values == STORED["augmentation"][name]

@@ -12,8 +12,7 @@ from vit_vs_cnn.networks.evaluation import predict
 
 
 def _set(count: int, seed: int = 0) -> LabelledImages:
-    generator = torch.Generator().manual_seed(seed)
-    pixels = torch.randint(0, 256, (count, 3, 5, 7), generator=generator, dtype=torch.uint8)
+    pixels = torch.randint(0, 256, (count, 3, 5, 7), generator=torch.Generator().manual_seed(seed), dtype=torch.uint8)
     return LabelledImages(pixels, torch.arange(count) % 3, ("a", "b", "c"), [str(i) for i in range(count)])
 
 

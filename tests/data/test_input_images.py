@@ -30,8 +30,7 @@ def test_a_file_an_image_an_array_and_a_tensor_give_the_same_bytes(pixels, tmp_p
     first = torch.from_numpy(pixels).permute(2, 0, 1)
     with Image.open(tmp_path / "one.png") as opened:
         files = [tmp_path / "one.png", str(tmp_path), opened]
-        given = [*files, pixels, pixels[None], first, first[None].numpy(), [pixels]]
-        for one in given:
+        for one in [*files, pixels, pixels[None], first, first[None].numpy(), [pixels]]:
             assert torch.equal(_decoded(one, resize=resize), expected), type(one)
 
 

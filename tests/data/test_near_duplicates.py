@@ -106,8 +106,7 @@ def test_images_of_one_color_have_no_duplicates(image_files):
 
 def test_many_copies_of_one_image_do_not_hide_copies_of_others(image_files):
     _, train = image_files
-    crowd = torch.cat([train[:1]] * 80 + [train[1:3]])
-    found = _search(train[:3], crowd)
+    found = _search(train[:3], torch.cat([train[:1]] * 80 + [train[1:3]]))
     assert found.test[torch.isin(found.train, torch.arange(82))].unique().tolist() == [0, 1, 2]
 
 

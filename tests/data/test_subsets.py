@@ -40,8 +40,7 @@ def test_smaller_subsets_and_their_parts_are_prefixes_of_the_larger():
         assert torch.equal(subsets[small], subsets[large][:small])
     labels = labels_of((31, 17, 53, 7))
     subsets = nested_subsets(labels, [13, 40, 77, 108], seed=6)
-    parts = [split_validation(subset, labels, 0.3) for subset in subsets.values()]
-    for smaller, larger in itertools.pairwise(parts):
+    for smaller, larger in itertools.pairwise([split_validation(subset, labels, 0.3) for subset in subsets.values()]):
         for part in (0, 1):
             assert torch.equal(smaller[part], larger[part][: len(smaller[part])])
 
@@ -54,8 +53,7 @@ def test_smaller_subsets_and_their_parts_are_prefixes_of_the_larger():
 @pytest.mark.parametrize("seed", [0, 1])
 def test_every_prefix_is_within_tijdemans_bound_of_proportional(counts, seed):
     labels = labels_of(counts, seed)
-    order = nested_order(labels, seed)
-    counts_so_far = np.eye(len(counts))[labels[order].numpy()].cumsum(axis=0)
+    counts_so_far = np.eye(len(counts))[labels[nested_order(labels, seed)].numpy()].cumsum(axis=0)
     sizes = np.arange(1, len(labels) + 1)[:, None]
     bound = 1 - 1 / (2 * len(counts) - 2)
     assert abs(counts_so_far - sizes * np.array(counts) / len(labels)).max() <= bound + 1e-9
@@ -122,8 +120,7 @@ def test_a_class_in_one_group_is_never_held_out_and_one_of_two_groups_is_in_two_
 @pytest.mark.parametrize("folds", [2, 5, 11])
 def test_folds_contain_every_class_equally_often(folds):
     labels = labels_of(PRIMES)
-    order = torch.from_numpy(np.random.default_rng(1).permutation(len(labels)))
-    found = stratified_folds(labels, order, folds)
+    found = stratified_folds(labels, torch.from_numpy(np.random.default_rng(1).permutation(len(labels))), folds)
     counts = torch.stack([class_counts(labels, found == fold, len(PRIMES)) for fold in range(folds)])
     assert (counts.amax(0) - counts.amin(0)).max() <= 1
     assert counts.sum(1).max() - counts.sum(1).min() <= 1 and counts.sum() == len(labels)

@@ -36,8 +36,7 @@ def source(tmp_path):
 
 
 def test_a_table_of_a_folder_gives_the_images_of_the_folder(rows, source, tmp_path):
-    shuffled = rows.sample(frac=1, random_state=3)
-    train = source(shuffled, split_seed=2).train()
+    train = source(rows.sample(frac=1, random_state=3), split_seed=2).train()
     assert len(train) == 3 * 13
     folder = open_folder(tmp_path / "photos", FolderOptions(image_size=5, cache=tmp_path / "cache"))
     known = dict(zip(folder.listing.class_names, range(3), strict=True))
@@ -68,8 +67,7 @@ def test_groups_of_a_table_stay_together(rows, source):
 def test_groups_of_a_folder_are_found_in_the_names_of_files(rows, tmp_path):
     options = FolderOptions(image_size=5, cache=tmp_path / "cache", group="^(p[0-9]+)_")
     source = open_folder(tmp_path / "photos", options)
-    train = source.train()
-    folds = {*zip(train.groups, source.folds, strict=True)}
+    folds = {*zip(source.train().groups, source.folds, strict=True)}
     assert {group for group, _ in folds} == {f"p{n}" for n in range(5)} and len(folds) == 5
     for pattern in ("^(camera)", "(camera)?"):
         with pytest.raises(InputError, match="finds no group in its name"):

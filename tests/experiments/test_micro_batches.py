@@ -88,8 +88,7 @@ def test_parts_that_do_not_divide_a_batch_are_refused(experiment):
 
 
 def test_a_container_has_less_memory_than_its_machine(tmp_path, monkeypatch):
-    free = devices.free_memory("cpu")
-    assert 0 < free < 2**50
+    assert 0 < devices.free_memory("cpu") < 2**50
     limit, use = tmp_path / "memory.max", tmp_path / "memory.stat"
     monkeypatch.setattr(devices, "_CONTAINER_LIMIT", limit)
     monkeypatch.setattr(devices, "_CONTAINER_USE", use)

@@ -54,8 +54,7 @@ def test_probes_come_before_fine_tuned_networks_and_those_before_networks_from_s
     experiment = experiment_from_dict(values)
     plan = make_analysis_plan(experiment, {40: 40, 60: 60})
     stages = [[(run.model, run.train_size) for run in stage] for stage in _stages(plan_runs(experiment), plan)]
-    models = [{model for model, _ in stage} for stage in stages]
-    assert models == [{"probe"}, {"tuned"}, {"vit", "resnet", "longer"}]
+    assert [{model for model, _ in stage} for stage in stages] == [{"probe"}, {"tuned"}, {"vit", "resnet", "longer"}]
     assert all(stage == sorted(stage, key=lambda place: -place[1]) for stage in stages)
 
     said = []

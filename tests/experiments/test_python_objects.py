@@ -83,8 +83,7 @@ def test_a_loss_metric_transform_optimizer_callback_and_logger_are_objects(tmp_p
         "trainer.logger": CSVLogger(tmp_path / "logs"),
         "protocol.seeds": [3, 4],
     }
-    found = vc.train(_config(tmp_path), overrides, quiet=True)
-    result, _ = found.results
+    result, _ = vc.train(_config(tmp_path), overrides, quiet=True).results
     assert capsys.readouterr().out.count("here 2") == 2 and len([*(tmp_path / "logs").rglob("metrics.csv")]) == 2
     assert result.scores.metrics["f1"] > 0 and result.recipe["loss"]["class_path"].count("partial_")
     optimizer = result.recipe["optimizer"]

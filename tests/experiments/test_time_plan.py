@@ -108,8 +108,7 @@ def test_three_seeds_may_overrun_the_minutes_by_less_than_a_quarter(pool, monkey
     cheapest = min((grid for grid in grids if grid.allows_conclusion), key=lambda grid: grid.seconds)
     assert choose_grid(grids, cheapest.seconds / 60 / 1.24) == cheapest
     assert not choose_grid(grids, cheapest.seconds / 60 / 1.26).allows_conclusion
-    experiment = _experiment(tmp_path, minutes=round(cheapest.seconds / 60 / 1.2, 3))
-    plan, text = _plan_output(monkeypatch, experiment, pool)
+    plan, text = _plan_output(monkeypatch, _experiment(tmp_path, minutes=round(cheapest.seconds / 60 / 1.2, 3)), pool)
     assert len(plan.protocol.seeds) == 3
     assert f"3 seeds take about {cheapest.seconds:.0f} s, more than " in text
 
@@ -121,8 +120,7 @@ def test_parallel_runs_shorten_the_plan(pool, monkeypatch, cores, workers, seeds
     """Two models; no more runs are parallel than there are runs, workers and cores."""
     monkeypatch.setattr("os.cpu_count", lambda: cores)
     experiment, plan = _experiment(Path("runs")), GridPlan((1300,), tuple(range(seeds)), (100,))
-    executor = Executor(name="processes", workers=workers)
-    experiments = experiment, replace(experiment, executor=executor)
+    experiments = experiment, replace(experiment, executor=Executor(name="processes", workers=workers))
     alone, parallel = (GridTimeModel(one, pool, dict.fromkeys(one.models, 1.0)).of(plan).seconds for one in experiments)
     assert parallel - 12 == pytest.approx(alone / at_a_time)  # 12 seconds until the processes have read the images
 
@@ -152,11 +150,9 @@ def test_the_cheapest_plan_with_a_conclusion_may_overrun_the_minutes():
 
 def test_settings_given_by_the_user_are_kept(pool):
     experiment = _experiment(Path("runs"), minutes=100.0)
-    protocol = replace(experiment.protocol, seeds=[5, 7], train_sizes=[60, "all"])
-    experiment = replace(experiment, protocol=protocol)
+    experiment = replace(experiment, protocol=replace(experiment.protocol, seeds=[5, 7], train_sizes=[60, "all"]))
     fixed = ["protocol.seeds", "protocol.train_sizes", "protocol.budget.steps"]
-    costs = GridTimeModel(experiment, pool, {"vit": 0.01, "resnet": 0.01})
-    grid = choose_grid(candidate_grids(costs, fixed), 100.0)
+    grid = choose_grid(candidate_grids(GridTimeModel(experiment, pool, {"vit": 0.01, "resnet": 0.01}), fixed), 100.0)
     assert (grid.seeds, grid.train_sizes, grid.steps) == ((5, 7), (60, 1300), (100,))
 
 
@@ -188,8 +184,7 @@ def test_the_same_or_fewer_minutes_keep_the_grid_of_the_folder(tmp_path, minutes
     started = _experiment(tmp_path)
     write_config(started)
     text = io.StringIO()
-    again = plan_for_time(_experiment(tmp_path, minutes=minutes), console=Console(file=text, width=200))
-    assert again == started
+    assert plan_for_time(_experiment(tmp_path, minutes=minutes), console=Console(file=text, width=200)) == started
     assert "Continuing with the earlier plan: 120 images, 1 seed, 100 steps each" in text.getvalue()
 
 
@@ -219,8 +214,7 @@ def test_more_minutes_plan_a_larger_grid_in_which_finished_runs_count(pool, monk
     assert (len(protocol.train_sizes), protocol.train_sizes[-1]) == (5, 1300)
     assert protocol.budget.amounts == [100]
     assert f"{2 * 5 * 5} runs in about" in text
-    after = grid(replace(started, protocol=protocol), pool, world_size=1)
-    assert sum(run.is_finished for run in after) == 2
+    assert sum(run.is_finished for run in grid(replace(started, protocol=protocol), pool, world_size=1)) == 2
 
 
 def test_after_a_first_analysis_sizes_and_seeds_are_added_and_no_longer_budget(pool, monkeypatch, tmp_path):

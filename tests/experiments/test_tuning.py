@@ -179,8 +179,7 @@ def test_a_trial_is_the_mean_over_its_splits_with_the_largest_size_and_the_longe
     assert [result.seed for result in results] == [3, 0]
     assert float(trial["validation_accuracy"]) == pytest.approx(sum(r.accuracy for r in results) / 2)
     expected = {(size, budget, 120) for size in (60, 120) for budget in ("2 steps", "3 steps")}
-    found = read_findings(tmp_path / "tiny").results
-    assert {(r.train_size, r.budget, r.tuning.tuned_at) for r in found} == expected
+    assert {(r.train_size, r.budget, r.tuning.tuned_at) for r in read_findings(tmp_path / "tiny").results} == expected
 
 
 def test_the_report_lists_recipes_and_trials(tuned, tmp_path):

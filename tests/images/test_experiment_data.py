@@ -21,8 +21,7 @@ def test_test_images_change_the_fingerprint_and_a_class_without_a_training_image
 
 def test_a_validation_folder_gives_the_validation_share_and_bounds_the_size(tmp_path):
     rng = np.random.default_rng(1)
-    counts = {"train/a": 17, "train/b": 23, "val/a": 9, "val/b": 8, "test/a": 2, "test/b": 2}
-    for name, count in counts.items():
+    for name, count in {"train/a": 17, "train/b": 23, "val/a": 9, "val/b": 8, "test/a": 2, "test/b": 2}.items():
         (tmp_path / "photos" / name).mkdir(parents=True)
         for i in range(count):
             image = Image.fromarray(rng.integers(0, 256, (8, 9, 3), dtype=np.uint8))

@@ -81,8 +81,7 @@ def test_the_result_is_stored_and_used_without_the_images(experiment, tmp_path):
 def test_a_new_subset_is_searched_and_added_to_the_stored_result(experiment):
     pool = ExperimentData(experiment.data)
     first = find_near_duplicates(experiment.folder, _results(pool, (8,)))
-    both = find_near_duplicates(experiment.folder, _results(pool), pool)
-    assert first.by_subset.items() < both.by_subset.items()
+    assert first.by_subset.items() < find_near_duplicates(experiment.folder, _results(pool), pool).by_subset.items()
     assert json.loads((experiment.folder / FILE_NAME).read_text())["test_images"] == 20
 
 
@@ -115,8 +114,7 @@ def test_an_unusable_stored_result_is_searched_again(experiment):
 
 def test_missing_or_different_images_are_reported(experiment, tmp_path):
     results = _results(ExperimentData(experiment.data))
-    path = next((tmp_path / "photos" / "train" / "china").iterdir())
-    Image.fromarray(np.zeros((9, 9), np.uint8)).save(path)
+    Image.fromarray(np.zeros((9, 9), np.uint8)).save(next((tmp_path / "photos" / "train" / "china").iterdir()))
     with pytest.raises(InputError, match="are not those that the runs were trained and tested on"):
         find_near_duplicates(experiment.folder, results)
     shutil.rmtree(tmp_path / "photos")

@@ -25,8 +25,7 @@ HERE = "tests.images.test_own_data"
 
 def images_and_labels(count: int = COUNT, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """Images and labels from a user-defined function that a config names."""
-    pixels = np.random.default_rng(seed).integers(0, 256, (count, 16, 8, 3), dtype=np.uint8)
-    return pixels, np.arange(count) % 3
+    return np.random.default_rng(seed).integers(0, 256, (count, 16, 8, 3), dtype=np.uint8), np.arange(count) % 3
 
 
 class Noise:
@@ -60,8 +59,7 @@ def given(tmp_path):
 
 
 def test_later_commands_find_images_given_in_python(given, tmp_path, cache):
-    compared = vc.compare(given, parts=["accuracy"], quiet=True)
-    assert len(compared.frame()) == 2
+    assert len(vc.compare(given, parts=["accuracy"], quiet=True).frame()) == 2
     for use in (vc.compare, vc.locality, vc.inspect):
         with refused(f"root {tmp_path}: ", " was trained and tested on tuple of images ", "; omit"):
             use(given, root=tmp_path, quiet=True)
@@ -145,8 +143,7 @@ def test_a_run_with_a_custom_transform_resumes_exactly(tmp_path, step):
         return experiment_from_dict({**values, "models": {"resnet": values["models"]["resnet"]}})
 
     (whole,) = run_quietly(experiment(tmp_path / "whole"))
-    options = {"step": step, "hook": "on_train_batch_end"}
-    stop = {"class_path": "tests.workers.killer.RaiseAtStep", "init_args": options}
+    stop = {"class_path": "tests.workers.killer.RaiseAtStep", "init_args": {"step": step, "hook": "on_train_batch_end"}}
     with pytest.raises(Interrupted):
         run_quietly(experiment(tmp_path / "killed", passive_callbacks=[stop]))
     (resumed,) = run_quietly(experiment(tmp_path / "killed"))

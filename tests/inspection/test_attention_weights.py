@@ -111,8 +111,7 @@ def test_weights_are_equal_with_and_without_timms_fused_attention():
 )
 def test_beit_eva_deit_and_relative_position_variants_give_attention_maps(name, options):
     model = timm.create_model(name, pretrained=False, num_classes=3, **options)
-    given = torch.randn(2, 3, options["img_size"], options["img_size"])
-    maps = attention_gradients(model, given)
+    maps = attention_gradients(model, torch.randn(2, 3, options["img_size"], options["img_size"]))
     rows = attention_rollout(maps.weights, num_prefix_tokens=maps.num_prefix_tokens).sum(dim=-1)
     torch.testing.assert_close(rows, torch.ones_like(rows))
     assert len(maps.weights) == 2

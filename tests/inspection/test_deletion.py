@@ -31,8 +31,7 @@ def test_tokens_are_deleted_and_inserted_in_the_order_of_the_map():
     images[:, :, :4, :4] = 1.0  # one token of 15
     maps = torch.zeros(1, *GRID)
     maps[:, 0, 0] = 1.0
-    zeros = torch.zeros(1, dtype=torch.long)
-    test = DeletionTest(Counting(), images, zeros, grid_size=GRID, steps=15)
+    test = DeletionTest(Counting(), images, torch.zeros(1, dtype=torch.long), grid_size=GRID, steps=15)
     deleted, inserted = test.curves(maps), test.curves(maps, insert=True)
     expected = torch.tensor([[1 / 15] + [0.0] * 15])
     torch.testing.assert_close(deleted, expected, rtol=0.0, atol=1e-5)
@@ -56,8 +55,7 @@ def test_steps_are_weighted_by_the_tokens_that_they_change():
     curve = torch.tensor([[1.0, 0.5, 0.3, 0.1]])
     by_hand = (2 * (1.0 + 0.5) / 2 + 2 * (0.5 + 0.3) / 2 + 3 * (0.3 + 0.1) / 2) / 7
     torch.testing.assert_close(area_under_curve(curve, 7), torch.tensor([by_hand]))
-    straight = 1 - torch.tensor([[0.0, 2.0, 4.0, 7.0]]) / 7
-    torch.testing.assert_close(area_under_curve(straight, 7), torch.tensor([0.5]))
+    torch.testing.assert_close(area_under_curve(1 - torch.tensor([[0.0, 2.0, 4.0, 7.0]]) / 7, 7), torch.tensor([0.5]))
 
 
 def test_deletion_removes_tokens_of_the_network_or_8_by_8_and_none_without_a_pixel():
@@ -90,5 +88,4 @@ def test_ranks_equal_a_sort_with_ties_broken_by_noise():
     ranks = descending_ranks(values, ties)
     assert (ranks[:, 0] == 0).all()
     assert (ranks[:, 2] == 1).all()
-    counts = torch.stack([(ranks[:, place] == 2).sum() for place in (1, 3, 4)])
-    assert counts.min() > 130
+    assert torch.stack([(ranks[:, place] == 2).sum() for place in (1, 3, 4)]).min() > 130

@@ -75,8 +75,7 @@ def test_a_row_of_zeros_becomes_one_of_the_identity_and_raw_attention_is_the_que
     layer[:, :, 2] = 0.0
     assert torch.equal(attention_rollout([layer])[:, 2], torch.eye(TOKENS)[2].double().expand(BATCH, -1))
     weights = random_weights()
-    mean = (torch.arange(TOKENS) >= 2).double()[None] / 11
-    result = raw_attention_map(weights, query=mean, num_prefix_tokens=2)
+    result = raw_attention_map(weights, query=(torch.arange(TOKENS) >= 2).double()[None] / 11, num_prefix_tokens=2)
     torch.testing.assert_close(result, weights[-1].mean(dim=1)[:, 2:, 2:].mean(dim=1), **EXACT)
 
 
@@ -91,8 +90,7 @@ test_invalid_arguments_are_refused_in_one_line = refusals(
 
 
 def test_no_map_of_the_grid_is_transposed():
-    maps = attention_maps(vit(), images())
-    grid = maps.to_grid(torch.arange(15.0).expand(BATCH, -1))
+    grid = attention_maps(vit(), images()).to_grid(torch.arange(15.0).expand(BATCH, -1))
     assert grid.shape == (BATCH, *GRID)
     assert grid[0, 1, 2] == GRID[1] + 2
 
@@ -114,8 +112,7 @@ def gradient_rollout(weights, gradients, residual=0.5):
 def relevance(weights, gradients):
     """All rows of the matrix, the identity included."""
     tokens = torch.eye(weights[0].shape[-1])
-    rows = [relevance_map(weights, gradients, query=token) for token in tokens.split(1)]
-    return tokens + torch.stack(rows, dim=1)
+    return tokens + torch.stack([relevance_map(weights, gradients, query=token) for token in tokens.split(1)], dim=1)
 
 
 class Nudged(nn.Module):
@@ -155,8 +152,7 @@ def test_gradients_equal_finite_differences(layout):
             nudge(model, layer, size * direction)
             logits.append(model(images()).gather(1, classes[:, None]).squeeze(1))
         slope = (logits[0] - logits[1]) / 2e-5
-        expected = (maps.gradients[layer] * direction).sum(dim=(1, 2, 3))
-        torch.testing.assert_close(slope, expected, rtol=1e-6, atol=1e-8)
+        torch.testing.assert_close(slope, (maps.gradients[layer] * direction).sum(dim=(1, 2, 3)), rtol=1e-6, atol=1e-8)
 
 
 def test_weights_are_equal_with_and_without_gradients():

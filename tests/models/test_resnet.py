@@ -16,8 +16,7 @@ def test_resnet18_equals_timms_with_a_small_stem_and_the_same_weights():
     theirs.conv1 = torch.nn.Conv2d(3, 64, 3, padding=1, bias=False, dtype=torch.float64)
     theirs.maxpool = torch.nn.Identity()
     # Both list their weights in the order of the forward pass, the shortcut last in its block.
-    weights = zip(theirs.state_dict(), ours.state_dict().values(), strict=True)
-    theirs.load_state_dict(dict(weights))
+    theirs.load_state_dict(dict(zip(theirs.state_dict(), ours.state_dict().values(), strict=True)))
     images = torch.randn(BATCH, 3, 12, 20, dtype=torch.float64)
     torch.testing.assert_close(ours(images), theirs(images), rtol=0, atol=1e-10)
     ours.eval(), theirs.eval()

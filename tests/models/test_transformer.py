@@ -52,17 +52,15 @@ def test_same_weights_as_torchs_transformer_give_the_same_logits_and_gradients(n
     lengths = {"source_lengths": LENGTHS, "target_lengths": TARGET_LENGTHS} if padded else {}
     output = ours(source, target, **lengths)
     source_padding = torch.arange(SOURCE) >= LENGTHS[:, None] if padded else None
-    target_padding = torch.arange(TARGET) >= TARGET_LENGTHS[:, None] if padded else None
     tokens = theirs(
         embed(source, ours.source_embedding),
         embed(target, ours.target_embedding),
         tgt_mask=torch.ones(TARGET, TARGET, dtype=torch.bool).triu(1),
         src_key_padding_mask=source_padding,
-        tgt_key_padding_mask=target_padding,
+        tgt_key_padding_mask=torch.arange(TARGET) >= TARGET_LENGTHS[:, None] if padded else None,
         memory_key_padding_mask=source_padding,
     )
-    embeddings = [ours.source_embedding.weight, ours.target_embedding.weight]
-    assert_equal(output, ours.head(tokens), embeddings, atol=1e-10)
+    assert_equal(output, ours.head(tokens), [ours.source_embedding.weight, ours.target_embedding.weight], atol=1e-10)
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
@@ -108,8 +106,7 @@ def test_only_stop_tokens_follow_a_stop_token_and_decoding_then_ends():
     assert not (written == STOP).any()
     # A symbol that only some sequences generate first becomes the stop symbol.
     stop = int(written[0, 0])
-    stopped = model.decode_greedily(source, start_token=START, stop_token=stop, max_tokens=TARGET)
-    assert (stopped[0] == stop).all()
+    assert (model.decode_greedily(source, start_token=START, stop_token=stop, max_tokens=TARGET)[0] == stop).all()
 
 
 def test_too_long_sequences_and_invalid_arguments_are_refused():

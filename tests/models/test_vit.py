@@ -49,8 +49,7 @@ def test_windows_may_differ_between_layers():
 
 def test_every_second_layer_has_shifted_blocks():
     model = VisionTransformer(image_size=32, embed_dim=12, depth=4, num_heads=3, window_size=4, window_kind="block")
-    shifted = [layer.shifted for layer in model.modules() if isinstance(layer, BlockWindow)]
-    assert shifted == [False, True, False, True]
+    assert [layer.shifted for layer in model.modules() if isinstance(layer, BlockWindow)] == [False, True, False, True]
 
 
 @pytest.mark.parametrize("kind", WINDOW_KINDS)

@@ -66,8 +66,7 @@ def test_weight_files_of_timm_give_timms_logits_at_any_image_size(name, other_si
         options = {"img_size": (96, 96)} if "vit" in name or "deit" in name else {}
     theirs = timm.create_model(name, pretrained=True, pretrained_cfg_overlay={"file": str(path)}, **options).eval()
     ours = create_model(f"timm/{name}", num_classes=1000, image_size=size).eval()
-    state = read_weights(path)
-    fit_weights(ours, PretrainedWeights("it", "a file", state), num_classes=None)
+    fit_weights(ours, PretrainedWeights("it", "a file", read_weights(path)), num_classes=None)
     images = torch.rand(2, 3, size, size)
     torch.testing.assert_close(ours(images), theirs(images), rtol=0, atol=0)
 
@@ -195,8 +194,7 @@ def test_a_network_can_be_built_for_the_size_of_the_images(pretrained, tmp_path)
 
 def test_the_identity_of_a_run_depends_on_its_weights_and_not_their_path(pretrained, tmp_path):
     values, elsewhere = _values(pretrained, tmp_path), tmp_path / "elsewhere.ckpt"
-    folder = TrainedNetwork.open(pretrained.folder, model="resnet").path
-    elsewhere.write_bytes(folder.read_bytes())
+    elsewhere.write_bytes(TrainedNetwork.open(pretrained.folder, model="resnet").path.read_bytes())
     moved = _values(pretrained, tmp_path, "resnet")
     moved["models"]["tuned"]["weights"] = {"run": str(elsewhere)}
     other = _values(pretrained, tmp_path, "resnet")

@@ -32,8 +32,7 @@ def _weights(folder, name, **config):
     folder.mkdir()
     torch.manual_seed(3)
     save_file(timm.create_model(name).state_dict(), folder / "model.safetensors")
-    values = {"mean": [0.5] * 3, "std": [0.2] * 3, **config}
-    (folder / "config.json").write_text(json.dumps({"pretrained_cfg": values}))
+    (folder / "config.json").write_text(json.dumps({"pretrained_cfg": {"mean": [0.5] * 3, "std": [0.2] * 3, **config}}))
     return {"file": str(folder / "model.safetensors")}
 
 
@@ -92,8 +91,7 @@ def test_each_model_gets_files_at_its_own_size_and_the_same_images(experiment):
 
 
 def test_pixels_are_those_of_the_file_and_not_of_an_enlarged_thumbnail(experiment, photographs):
-    pool = ExperimentData.from_experiment(experiment)
-    test = pool.at_resolution(InputResolution((32, 32), "bilinear")).test(0)
+    test = ExperimentData.from_experiment(experiment).at_resolution(InputResolution((32, 32), "bilinear")).test(0)
     for pixels, name in zip(test.images, test.sample_ids, strict=True):
         image = Image.open(photographs / name)
         side = min(image.size)
@@ -148,8 +146,7 @@ def test_padding_grows_with_the_size_of_the_images(experiment):
     pool = ExperimentData.from_experiment(experiment)
     run = next(run for run in grid(experiment, pool, world_size=1) if run.model == "vit")
     drawn = [pool.at_resolution(resolution).draw(20, 0) for resolution in (None, run.resolution)]
-    padding = [scaled_augmentation(run, images.training).crop_padding for images in drawn]
-    assert padding == [2, 6]
+    assert [scaled_augmentation(run, images.training).crop_padding for images in drawn] == [2, 6]
 
 
 def test_a_file_that_cannot_be_decoded_any_more_is_named(experiment, photographs, tmp_path):

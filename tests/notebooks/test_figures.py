@@ -14,8 +14,7 @@ pytestmark = pytest.mark.usefixtures("real_figures")
 
 @pytest.mark.parametrize("names", [["masks", "windows"], pytest.param([*FIGURES], marks=pytest.mark.slow)], ids=len)
 def test_figures_of_the_lesson_are_neither_blank_nor_clipped(tmp_path, monkeypatch, names):
-    quick = {"transformer_heads": partial(transformer_heads, steps=2)}
-    monkeypatch.setattr(figures, "FIGURES", FIGURES | quick)
+    monkeypatch.setattr(figures, "FIGURES", FIGURES | {"transformer_heads": partial(transformer_heads, steps=2)})
     monkeypatch.setattr(figures, "FEATURE_COUNTS", (16, 32))
     paths = draw_figures(tmp_path, names, ["png"])
     assert [path.stem for path in paths] == names
@@ -23,8 +22,7 @@ def test_figures_of_the_lesson_are_neither_blank_nor_clipped(tmp_path, monkeypat
         image = np.asarray(Image.open(path).convert("L"))
         assert image.std() > 10, path
         # Nothing is clipped: the outermost line of pixels is white.
-        edges = [image[0], image[-1], image[:, 0], image[:, -1]]
-        assert all((edge == 255).all() for edge in edges), path
+        assert all((edge == 255).all() for edge in [image[0], image[-1], image[:, 0], image[:, -1]]), path
 
 
 def test_figures_are_drawn_by_name_and_an_unknown_name_raises(tmp_path):

@@ -17,8 +17,7 @@ GRID, IMAGE, PATCH, CLASSES, COUNT = (3, 5), (12, 20), 4, ("ant", "<b>bee", "cat
 
 
 def shown(count=COUNT, size=IMAGE):
-    generator = torch.Generator().manual_seed(7)
-    pixels = torch.randint(0, 256, (count, 3, *size), dtype=torch.uint8, generator=generator)
+    pixels = torch.randint(0, 256, (count, 3, *size), dtype=torch.uint8, generator=torch.Generator().manual_seed(7))
     labels = torch.arange(count) % 3
     labels[-1] = -1
     names = [f"image {number} </script>" for number in range(count)]

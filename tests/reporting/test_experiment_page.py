@@ -184,8 +184,7 @@ def test_failed_and_missing_runs_and_unusable_files_are_listed(tmp_path):
 )
 def test_a_report_is_written_for_every_kind_of_grid(kind, tmp_path):
     folder = _made_up(tmp_path / "up", **kind)
-    written = write_experiment_page(read_findings(folder))
-    assert all(path.stat().st_size for path in written)
+    assert all(path.stat().st_size for path in write_experiment_page(read_findings(folder)))
     html = (folder / "report" / "index.html").read_text()
     assert '<div class="lead"><p>' in html and "<b>" not in html
 
@@ -210,8 +209,7 @@ def test_the_command_prints_the_table_and_the_missing_runs_and_writes_the_report
     assert "training images" in printed
     assert "\nnote: Of 4 runs 1 is not finished. The report contains the others." in printed
     assert f"The report is {folder / 'report' / 'index.html'}" in printed.replace("\n", "")
-    html = (folder / "report" / "index.html").read_text()
-    assert "All images are synthetic" in html
+    assert "All images are synthetic" in (folder / "report" / "index.html").read_text()
 
 
 def test_hardware_is_shown_as_far_as_it_is_recorded(tmp_path):

@@ -76,8 +76,7 @@ def test_comparisons_name_the_better_model_first_and_state_conclusion_and_reason
 
 
 def test_forecasts_have_the_exponent_of_their_power_law():
-    table = {"a": {n: 1 - 2 * n**-0.3 for n in (100, 400, 900, 2000)}}
-    analysis = analyze(seeded(table, images=10**6, spread=0))
+    analysis = analyze(seeded({"a": {n: 1 - 2 * n**-0.3 for n in (100, 400, 900, 2000)}}, images=10**6, spread=0))
     (row,) = columns_of(tables.forecasts_table(analysis))
     assert (row["training images"], row["b"]) == (4000, "0.300")
     assert float(row["from"]) <= float(row["accuracy, %"]) <= float(row["to"])
@@ -89,8 +88,7 @@ def test_longer_budgets_have_gains_and_the_change_of_the_difference():
         for steps, gain in ((100, 0.0), (400, 0.1))
         for r in seeded(PAIR)
     ]
-    analysis = analyze(runs)
-    rows = columns_of(tables.gains_table(analysis))
+    rows = columns_of(tables.gains_table(analyze(runs)))
     budgets = "100 steps to 400 steps"
     gains = [("a", "+10.0"), ("b", "+10.0"), ("a - b", "+0.0")]
     found = [(row["model"], row["budgets"], row["gain"].replace("-0.0", "+0.0")) for row in rows]

@@ -285,8 +285,7 @@ def test_keys_change_patch_layer_head_image_and_method(reader):
 
 
 def test_a_phone_shows_the_page_without_horizontal_scrolling(browser, written):
-    rendered = render_page(browser, written[0], width=PHONE)
-    assert_readable(rendered)
+    assert_readable(render_page(browser, written[0], width=PHONE))
     reader = _Reader(browser)
     reader.settle()
     canvas = reader.find(".main")

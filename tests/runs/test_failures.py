@@ -30,13 +30,11 @@ def _values(output, fixed, **models):
 
 def _own_run(folder):
     """The run of the model that fails until the file "fixed" exists."""
-    runs = plan_runs(experiment_from_dict(_values(folder, folder / "fixed")))
-    return next(one for one in runs if one.model == "own")
+    return next(one for one in plan_runs(experiment_from_dict(_values(folder, folder / "fixed"))) if one.model == "own")
 
 
 def test_a_failed_run_is_reported_with_its_reason_and_retried(tmp_path, capsys):
-    values = _values(tmp_path, tmp_path / "fixed")
-    (tmp_path / "config.yaml").write_text(yaml.safe_dump(values))
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(_values(tmp_path, tmp_path / "fixed")))
     words = ["train", "--config", str(tmp_path / "config.yaml")]
     assert main(words) == 1
     printed = capsys.readouterr()
@@ -104,8 +102,7 @@ def test_a_retry_is_advised_only_for_failures_that_may_not_occur_again(tmp_path,
 
 
 def test_a_run_that_starts_from_a_failed_one_is_not_executed(tmp_path):
-    fixed = tmp_path / "fixed"
-    values = _values(tmp_path, fixed)
+    values = _values(tmp_path, tmp_path / "fixed")
     values["models"]["later"] = {**values["models"]["own"], "starts_from": "own"}
     with pytest.raises(RunsFailed) as caught:
         run_quietly(experiment_from_dict(values))

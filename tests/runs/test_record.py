@@ -112,8 +112,7 @@ def test_a_record_leaves_out_the_folder_of_the_images(trained_once, tmp_path):
     shutil.copytree(trained_once.parent, tmp_path / "runs")
     for path in tmp_path.glob("runs/tiny/*/result.json"):
         result = read_result(path)
-        details = {**result.data.data_details, "root": str(tmp_path)}
-        path.write_text(changed(result, data_details=details).to_json())
+        path.write_text(changed(result, data_details={**result.data.data_details, "root": str(tmp_path)}).to_json())
     assert main([str(tmp_path / "runs" / "tiny"), str(tmp_path / "kept" / "tiny")]) == 0
     copied = read_finished_results(tmp_path / "kept" / "tiny").values()
     assert {result.data.data_details["root"] for result in copied} == {"data"}
@@ -153,8 +152,7 @@ def test_test_set_logs_of_two_machines_are_joined(trained_once, recorded, tmp_pa
         assert all(entry.is_chained for entry in after)
         assert [e.values.get("joined") for e in after] == [None, *(e.hash for e in before)]
         assert [e.values["weights"] for e in after[1:]] == [e.values["weights"] for e in before]
-    named = {result.scores.log_entry for result in read_finished_results(copied).values()}
-    assert named == {e.hash for e in after[1:]}
+    assert {result.scores.log_entry for result in read_finished_results(copied).values()} == {e.hash for e in after[1:]}
 
 
 def test_an_edited_log_is_not_joined(trained_once, recorded, capsys):

@@ -128,8 +128,7 @@ def test_a_file_of_another_form_is_a_damaged_result(tmp_path, text):
 
 
 def test_a_damaged_line_of_a_table_is_named_and_a_number_that_is_not_finite_never_written(tmp_path):
-    rows = [make_result().to_row(), make_result().to_row() | {"steps": "many"}]
-    (tmp_path / "runs.csv").write_text(table_text(rows))
+    (tmp_path / "runs.csv").write_text(table_text([make_result().to_row(), make_result().to_row() | {"steps": "many"}]))
     with pytest.raises(DamagedFile, match=r"runs\.csv line 3: cost.steps: expected a whole number, got many"):
         read_result_table(tmp_path / "runs.csv")
     scores = dataclasses.replace(make_result().scores, temperature=float("inf"))

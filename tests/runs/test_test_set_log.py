@@ -199,5 +199,4 @@ def test_several_recipes_of_a_model_allow_no_conclusion(shared):
     assert comparison.accuracy is not None and comparison.differences is not None
     assert [str(pair.conclusion) for pair in comparison.accuracy.pairs] == ["no conclusion"]
     assert expected_text in comparison.warnings
-    other = read_findings(shared / "two").analysis
-    assert not any("exploratory" in warning for warning in other.warnings())
+    assert not any("exploratory" in warning for warning in read_findings(shared / "two").analysis.warnings())

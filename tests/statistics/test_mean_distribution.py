@@ -146,8 +146,7 @@ def test_unpaired_difference_has_a_seed_part_of_each_model():
     expected = (blocks[0] + blocks[1] - 2 * blocks[2]) / 1009 + 1 / 1009**2
     assert blocks[2] != pytest.approx(0, abs=1e-4)
     assert found.image_error**2 == pytest.approx(expected)
-    one = difference_over_seeds(scores(0.6, 1), second, paired=False)
-    assert [df for _, df in one.seed_parts] == [4]
+    assert [df for _, df in difference_over_seeds(scores(0.6, 1), second, paired=False).seed_parts] == [4]
     other_images = difference_over_seeds(*map(SeedScores.from_correct, (rows[0][:, :500], rows[1])), paired=False)
     own = np.cov(rows[0][:, :500], ddof=0)[0, 1]
     assert other_images.image_error**2 == pytest.approx((own + blocks[1]) / 500 + 1 / 500**2)
@@ -199,8 +198,7 @@ def test_impossible_ends_of_a_difference_are_not_determined():
 def test_image_variance_is_the_mean_covariance_of_different_seeds():
     rng = np.random.default_rng(0)
     scores = (rng.normal(size=211) + rng.normal(size=(4, 211)) > 0).astype(float)
-    covariances = np.cov(scores, ddof=0)
-    assert image_variance(scores) == pytest.approx(covariances[~np.eye(4, dtype=bool)].mean())
+    assert image_variance(scores) == pytest.approx(np.cov(scores, ddof=0)[~np.eye(4, dtype=bool)].mean())
     assert image_variance(scores[:1]) == pytest.approx(scores[0].var())
 
 

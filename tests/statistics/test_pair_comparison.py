@@ -126,8 +126,7 @@ def test_secondary_comparisons_are_adjusted_by_holm_and_the_primary_one_is_not()
     expected = multipletests([one.p_value for one in others], method="holm")[1]
     assert [one.adjusted_p_value for one in others] == pytest.approx(expected)
     assert {one.adjusted_for for one in others} == {4}
-    significant = [one.conclusion is Conclusion.SIGNIFICANTLY_BETTER for one in others]
-    assert significant == [p < ERROR_RATE for p in expected]
+    assert [one.conclusion is Conclusion.SIGNIFICANTLY_BETTER for one in others] == [p < ERROR_RATE for p in expected]
 
 
 def test_minimum_detectable_difference_grows_with_the_number_of_open_comparisons():
@@ -166,8 +165,7 @@ def test_impossible_differences_are_neither_printed_nor_proposed():
     wide = without_predictions([0.99, 0.75, 0.93], [0.3, 0.95, 0.92])
     assert (wide.difference.low, wide.difference.high) == (-1.0, 1.0)
     assert wide.minimum_detectable is None
-    narrow = without_predictions([0.88, 0.87, 0.86], [0.85, 0.86, 0.84], images=1000)
-    assert narrow.minimum_detectable is not None
+    assert without_predictions([0.88, 0.87, 0.86], [0.85, 0.86, 0.84], images=1000).minimum_detectable is not None
     far = without_predictions([0.90, 0.99, 0.98], [0.20, 0.02, 0.04], images=1000)
     assert (far.difference.high, far.conclusion) == (1.0, Conclusion.SIGNIFICANTLY_BETTER)
     assert far.difference.low > 0

@@ -28,10 +28,8 @@ pytestmark = pytest.mark.filterwarnings("ignore:::lightning")
 
 
 def training_data(**changes) -> TrainingData:
-    generator = torch.Generator().manual_seed(2)
-    images = torch.randint(0, 256, (17, 3, 8, 8), dtype=torch.uint8, generator=generator)
-    labels = torch.arange(17) % 3
-    data = LabelledImages(images, labels, ("a", "b", "c"), [str(i) for i in range(17)])
+    images = torch.randint(0, 256, (17, 3, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(2))
+    data = LabelledImages(images, torch.arange(17) % 3, ("a", "b", "c"), [str(i) for i in range(17)])
     settings = {"augmentation": Augmentation(), "batch_size": 5, "steps": STEPS, "seed": 1} | changes
     return TrainingData(data, None, **settings)
 
@@ -108,8 +106,7 @@ def test_every_parameter_is_in_one_group_and_norms_biases_and_positions_do_not_d
     network = create_model("vit_nano", num_classes=7, image_size=(12, 20), pool="class")
     groups = Optimizer(weight_decay=0.3).build(network).param_groups
     decayed = {id(p) for group in groups if group["weight_decay"] for p in group["params"]}
-    listed = [id(p) for group in groups for p in group["params"]]
-    assert sorted(listed) == sorted(id(p) for p in network.parameters())
+    assert sorted(id(p) for group in groups for p in group["params"]) == sorted(id(p) for p in network.parameters())
     for name, parameter in network.named_parameters():
         is_map = name.endswith("weight") and parameter.ndim > 1
         assert (id(parameter) in decayed) == is_map, name

@@ -28,8 +28,7 @@ def _network(kind):
 
 def _trained(network, *, last=None):
     """The network after a run with ``FrozenLayers``."""
-    optimizer = Optimizer(name="sgd", lr=0.01, weight_decay=0.0)
-    module = Classifier(network, num_classes=3, optimizer=optimizer, steps=STEPS)
+    module = Classifier(network, num_classes=3, optimizer=Optimizer(name="sgd", lr=0.01, weight_decay=0.0), steps=STEPS)
     fit(module, training_data(), callbacks=[FrozenLayers(network, last=last)])
     return network
 
@@ -64,8 +63,7 @@ def test_layers_have_as_many_weights_as_those_of_timm_or_are_the_modules_with_we
 
 def test_batch_norms_of_frozen_layers_keep_their_statistics():
     network = _network("resnet")
-    before = _copied(network)
-    moved = _moved(before, _trained(network, last=1))
+    moved = _moved(_copied(network), _trained(network, last=1))
     assert "stages.2.0.norm1.running_mean" in moved
     assert not {name for name in moved if "running" in name and not name.startswith("stages.2.")}
     blocks = [torch.nn.Sequential(torch.nn.Conv2d(3, 3, 3), torch.nn.BatchNorm2d(3, affine=False)) for _ in range(2)]
@@ -79,8 +77,7 @@ def test_a_network_converted_to_attention_has_the_layers_of_its_original(last):
     network = create_model("attention/resnet8", num_classes=3, image_size=8, width=4, released=True)
     layers = list_layers(network)
     assert [layer[0].split(".")[1] for layer in layers] == ["stem", "stages", "stages", "stages", "head"]
-    before = _copied(network)
-    moved = _moved(before, _trained(network, last=last)) & {*dict(network.named_parameters())}
+    moved = _moved(_copied(network), _trained(network, last=last)) & {*dict(network.named_parameters())}
     assert moved and moved <= {name for layer in layers[len(layers) - 1 - last :] for name in layer}
     rates = {group["lr"] for group in Optimizer(lr=1.0, layer_decay=0.5).build(network).param_groups}
     assert rates == {0.5**place for place in range(last + 1)}  # of the trained layers

@@ -23,8 +23,7 @@ def test_two_processes_end_with_the_weights_of_one(tmp_path):
     """Nothing random depends on the rank (no augmentation or dropout), so only the division of batches could differ."""
     model = {"name": "vit_nano", "options": {"patch_size": 8, "embed_dim": 24, "num_heads": 3}}
     # SGD: AdamW would blow the rounding errors of gradients that are zero (the keys' biases) up to full steps.
-    vit = {**model, "optimizer": {"name": "sgd", "lr": 0.1}}
-    values = tiny_config(tmp_path / "one", models={"vit": vit})
+    values = tiny_config(tmp_path / "one", models={"vit": {**model, "optimizer": {"name": "sgd", "lr": 0.1}}})
     values["data"]["augmentation"] = {"crop_padding": 0, "flip": False}
     values["trainer"] = {"logger": False, "accelerator": "cpu", "devices": 1, "deterministic": True}
     run_quietly(experiment_from_dict(values))

@@ -40,15 +40,13 @@ def test_only_the_head_is_fitted(probed, trained_elsewhere):
     for name in ("vit", "resnet"):
         before = TrainedNetwork.open(trained_elsewhere, model=name).network.state_dict()
         after = TrainedNetwork.open(experiment.folder, model=name).network.state_dict()
-        moved = {key for key in before if not torch.equal(before[key], after[key])}
-        assert moved == {"head.weight", "head.bias"}
+        assert {key for key in before if not torch.equal(before[key], after[key])} == {"head.weight", "head.bias"}
 
 
 def test_an_opened_probe_gives_the_recorded_predictions(probed):
     experiment, _ = probed
     opened = TrainedNetwork.open(experiment.folder, model="vit")
-    test = ExperimentData(experiment.data).test(0)
-    again = predict(opened.network, test, opened.normalize)
+    again = predict(opened.network, ExperimentData(experiment.data).test(0), opened.normalize)
     stored = Predictions.load(opened.run.predictions)
     torch.testing.assert_close(again.probability, stored.probability, rtol=1e-3, atol=1e-3)
     assert torch.equal(again.correct, stored.correct)

@@ -209,8 +209,7 @@ def test_each_run_is_logged_separately(tmp_path):
     logger = [{"class_path": "CSVLogger", "init_args": {"save_dir": str(tmp_path / "logs")}}]
     values = tiny_config(tmp_path, protocol=SHORT)
     values["trainer"]["logger"] = [*logger, {"class_path": "tests.workers.services.Service"}]
-    results = run_quietly(experiment_from_dict(values))
-    for result in results:
+    for result in run_quietly(experiment_from_dict(values)):
         folder = tmp_path / "logs" / "tiny" / result.run
         with (folder / "metrics.csv").open() as file:
             rows = list(csv.DictReader(file))
@@ -263,8 +262,7 @@ def _run_and_die_before_it_logs(values: dict[str, Any], step: int) -> None:
 def test_a_kill_between_checkpoint_and_log_line_loses_no_line(tmp_path):
     (uninterrupted, killed) = (_resnet(tmp_path / name) for name in ("calm", "killed"))
     _run(uninterrupted)
-    child = children.start(_run_and_die_before_it_logs, killed, 5)
-    assert children.exit_code(child) == -signal.SIGKILL
+    assert children.exit_code(children.start(_run_and_die_before_it_logs, killed, 5)) == -signal.SIGKILL
     (checkpoint,) = tmp_path.glob("killed/tiny/*/checkpoints/last.ckpt")
     assert read_checkpoint(checkpoint)["global_step"] == 6  # the step that logs as number 5
     _run(killed)

@@ -46,8 +46,7 @@ def _values(output, **executor) -> dict[str, Any]:
 
 
 def _weights(folder: Path) -> dict[str, str]:
-    results = map(read_result, folder.glob("tiny/*/result.json"))
-    return {result.run: result.weights for result in results}
+    return {result.run: result.weights for result in map(read_result, folder.glob("tiny/*/result.json"))}
 
 
 def _kills_once(values: dict[str, Any], mark: Path) -> dict[str, Any]:
@@ -65,8 +64,7 @@ def uninterrupted(tmp_path_factory) -> dict[str, str]:
 
 @pytest.mark.slow
 def test_processes_share_the_runs_and_a_killed_one_is_replaced(tmp_path, uninterrupted):
-    values = _kills_once(_values(tmp_path, name="processes", workers=2), tmp_path / "struck")
-    experiment = experiment_from_dict(values)
+    experiment = experiment_from_dict(_kills_once(_values(tmp_path, name="processes", workers=2), tmp_path / "struck"))
     with (tmp_path / "printed").open("w") as file:
         run_experiment(experiment, console=Console(file=file, width=200))
     printed = (tmp_path / "printed").read_text()
@@ -74,8 +72,7 @@ def test_processes_share_the_runs_and_a_killed_one_is_replaced(tmp_path, uninter
     assert printed.count("a worker was lost (exit code -9)") == 1
     assert "4 of 4 done" in printed
     assert _weights(tmp_path) == uninterrupted
-    test_set_log = next(tmp_path.glob("test-sets/*.jsonl")).read_text().splitlines()
-    assert len(test_set_log) == 4  # no run was evaluated twice
+    assert len(next(tmp_path.glob("test-sets/*.jsonl")).read_text().splitlines()) == 4  # no run was evaluated twice
     stamps = {path: path.stat().st_mtime_ns for path in tmp_path.glob("tiny/*/result.json")}
     run_experiment(experiment, console=Console(quiet=True))
     assert stamps == {path: path.stat().st_mtime_ns for path in tmp_path.glob("tiny/*/result.json")}
@@ -97,8 +94,7 @@ def test_a_script_that_trains_with_processes_needs_no_main_guard(tmp_path):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*tested 2 times")  # a kill may fall between the test and the result
 def test_a_killed_command_with_processes_resumes_without_repeating_runs(tmp_path, uninterrupted):
-    values = _values(tmp_path, name="processes", workers=2)
-    (tmp_path / "config.yaml").write_text(yaml.safe_dump(values))
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(_values(tmp_path, name="processes", workers=2)))
     command = [sys.executable, str(ROOT / "train.py"), "--config", str(tmp_path / "config.yaml")]
     program = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, start_new_session=True)
     deadline = time.monotonic() + 200
@@ -142,8 +138,7 @@ def test_tasks_of_the_documented_slurm_array_share_the_runs(tmp_path, uninterrup
     program = tmp_path / "vit-vs-cnn"
     program.write_text(f'#!/bin/sh\nexec {sys.executable} -m vit_vs_cnn "$@"\n')
     program.chmod(0o755)
-    page = (ROOT / "docs/howto/cluster.md").read_text()
-    script = page.partition("```sh\n")[2].partition("```")[0]
+    script = (ROOT / "docs/howto/cluster.md").read_text().partition("```sh\n")[2].partition("```")[0]
     script = script.replace("/shared/project", str(tmp_path)).replace("cifar10", "tiny.yaml")
     slurm = {"SLURM_NTASKS": "1", "SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_JOB_ID": "7"}
     slurm |= {"SLURM_NODELIST": "localhost", "SLURM_JOB_NAME": "tiny", "SLURM_NNODES": "1"}
@@ -210,8 +205,7 @@ class _Stub(LocalProcesses):
         return len(self.queue)
 
     def collect_exits(self, seconds):
-        request = self.queue.pop(0)
-        for planned_run in request.unfinished():
+        for planned_run in self.queue.pop(0).unfinished():
             if isinstance(planned_run.start, Run) and not planned_run.start.is_finished:
                 continue
             self.taken.append(planned_run.name)

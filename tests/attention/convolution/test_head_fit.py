@@ -83,8 +83,7 @@ def test_one_head_per_kernel_offset_equals_the_convolution(options, window_size)
     conv = nn.Conv2d(4, 6, 3, **options).double()
     images = torch.randn(2, 4, 9, 11, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     attention = conv2d_to_attention(conv, num_heads=9, window_size=window_size)
-    tolerance = 1e-10 if window_size is None else 0.05
-    torch.testing.assert_close(attention(images), conv(images), atol=tolerance, rtol=0)
+    torch.testing.assert_close(attention(images), conv(images), atol=1e-10 if window_size is None else 0.05, rtol=0)
 
 
 def test_head_centers_get_gradients_and_heads_are_at_most_as_many_as_kernel_offsets():

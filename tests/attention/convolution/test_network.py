@@ -128,8 +128,7 @@ def test_returned_attention_weights_applied_to_the_values_give_the_output(option
             nn.init.normal_(layer.key_weight)
         x = images()
         output, weights = layer(x), layer.attention_weights(x)
-        queries = output.shape[2] * output.shape[3]
-        assert weights.shape == (BATCH, layer.num_heads, queries, ROWS * COLS)
+        assert weights.shape == (BATCH, layer.num_heads, output.shape[2] * output.shape[3], ROWS * COLS)
         sums = weights.sum(-1)
         assert (sums <= 1 + 1e-12).all()
         if layer.geometry.rows.before == layer.geometry.cols.before == 0 and not layer.released:

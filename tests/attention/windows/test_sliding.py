@@ -141,8 +141,7 @@ def test_autocast_applies_to_all_paths(path, rules, monkeypatch):
     with torch.autocast("cpu", torch.bfloat16):
         output = local_attention(*tensors, grid_size=(17, 13), window_size=5)
     assert output.dtype == torch.bfloat16
-    gradients = torch.autograd.grad(output.sum(), tensors)
-    assert all(gradient.dtype == torch.float32 for gradient in gradients)
+    assert all(gradient.dtype == torch.float32 for gradient in torch.autograd.grad(output.sum(), tensors))
 
 
 @pytest.mark.parametrize("boundary", BOUNDARIES)

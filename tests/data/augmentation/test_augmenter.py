@@ -104,8 +104,7 @@ def tall():
 
 
 def _boxes(count, area=(0.08, 1.0)):
-    draws = torch.rand(4, count, generator=generator(), dtype=torch.float64)
-    return resized_crop_boxes(draws, area, (19, 11))
+    return resized_crop_boxes(torch.rand(4, count, generator=generator(), dtype=torch.float64), area, (19, 11))
 
 
 def test_resized_crops_are_torchvisions(tall):

@@ -60,8 +60,7 @@ def test_distance_moves_the_objects_towards_the_middle_and_leaves_them_apart(dis
 
 
 def test_fewer_images_are_a_prefix_of_more_and_splits_are_disjoint(draw):
-    short = render_pairs(37, key=counter_key(0), prefix="train", image_size=16)
-    assert torch.equal(short.images, draw.images[:37])
+    assert torch.equal(render_pairs(37, key=counter_key(0), prefix="train", image_size=16).images, draw.images[:37])
     source = SyntheticSource(SyntheticOptions(train_images=101, test_images=103, image_size=16, task="same_different"))
     pixels = [image.numpy().tobytes() for images in (source.train(), source.test()) for image in images.images]
     assert len(set(pixels)) == 204

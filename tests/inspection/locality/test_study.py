@@ -61,8 +61,7 @@ def images():
 @pytest.fixture(scope="module")
 def convolutional(images):
     network = convolving_vit()
-    labels = network(images[120:133]).argmax(dim=1)
-    return measure_locality(network, images[:120], images[120:133], labels)
+    return measure_locality(network, images[:120], images[120:133], network(images[120:133]).argmax(dim=1))
 
 
 @pytest.fixture(scope="module")
@@ -147,8 +146,7 @@ def test_uniform_attention_has_the_published_distances_and_prefix_tokens_have_no
 
 
 def test_distance_is_the_weighted_mean_of_distances_in_pixels():
-    random = torch.Generator().manual_seed(7)
-    weights = torch.randn(11, 3, 36, 36, dtype=torch.float64, generator=random).softmax(-1)
+    weights = torch.randn(11, 3, 36, 36, dtype=torch.float64, generator=torch.Generator().manual_seed(7)).softmax(-1)
     positions = torch.cartesian_prod(torch.arange(7) * 2, torch.arange(5) * 3).numpy()
     patches = weights[:, :, 1:, 1:] / weights[:, :, 1:, 1:].sum(-1, keepdim=True)
     expected = (patches * torch.from_numpy(cdist(positions, positions))).sum(-1).mean((0, 2))
@@ -217,15 +215,13 @@ def test_a_kernel_with_as_many_unknowns_as_rows_is_not_fitted(maps, images, is_f
 
 
 def test_explained_variance_equals_sklearns_r2_score(maps):
-    random = torch.Generator().manual_seed(3)
-    guess = maps + 0.3 * torch.randn(maps.shape, dtype=torch.float64, generator=random)
+    guess = maps + 0.3 * torch.randn(maps.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
     explained = ExplainedVariance()
     mean = maps.mean((0, 2, 3), keepdim=True).expand_as(maps)
     for part in (slice(0, 11), slice(11, 67)):
         explained.update(maps[part], {"good": guess[part], "mean": mean[part]})
     rows = [found.permute(0, 2, 3, 1).reshape(-1, 3).numpy() for found in (maps, guess)]
-    expected = r2_score(*rows, multioutput="variance_weighted")
-    assert explained.compute()["good"] == pytest.approx(expected, abs=1e-12)
+    assert explained.compute()["good"] == pytest.approx(r2_score(*rows, multioutput="variance_weighted"), abs=1e-12)
     assert explained.compute()["mean"] == pytest.approx(0, abs=1e-12)
 
 

@@ -59,8 +59,7 @@ def test_majority_accuracy_is_a_dashed_line_unless_far_below_the_curves():
 
 def test_many_curves_have_intervals_for_the_recommended_pair_alone():
     table = {name: {100: 0.4 + gap, 700: 0.6 + gap} for name, gap in zip("abcdef", np.arange(6) / 500, strict=True)}
-    analysis = analyze(seeded(table))
-    (axis,) = accuracy_curves(analysis).axes
+    (axis,) = accuracy_curves(analyze(seeded(table))).axes
     assert len(axis.containers) == 2
     assert labels_next_to(axis) == [*"abcdef"]
     curves = [line.get_xdata() for line in axis.lines if len(line.get_xdata()) == 2]
@@ -121,8 +120,7 @@ def test_each_model_has_a_difference_curve_whose_marks_without_a_conclusion_are_
         np.testing.assert_allclose(heights, expected)
         assert expected[0] < 0 if name == "vit" else abs(expected[0]) < 1
     hollow = [mark for marker in "osv^D" for mark in hollow_marks(axis, marker)]
-    open_ones = [c for c in to_cnn.comparisons if c.conclusion not in CONCLUSIVE]
-    assert len(hollow) == len(open_ones) > 0
+    assert len(hollow) == len([c for c in to_cnn.comparisons if c.conclusion not in CONCLUSIVE]) > 0
 
 
 def test_every_budget_is_a_panel_with_all_models():

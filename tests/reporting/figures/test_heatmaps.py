@@ -38,7 +38,6 @@ def test_columns_have_titles_and_rows_have_axis_labels():
 
 
 def test_matrices_may_differ_in_size_and_require_gradients():
-    first = torch.rand(3, 5, requires_grad=True)
-    figure = attention_heatmaps([[first, torch.rand(2, 7)]], limits=(0.0, 0.5))
+    figure = attention_heatmaps([[torch.rand(3, 5, requires_grad=True), torch.rand(2, 7)]], limits=(0.0, 0.5))
     assert [image.get_array().shape for image in matrices(figure)] == [(3, 5), (2, 7)]
     assert matrices(figure)[0].get_clim() == (0.0, 0.5)
