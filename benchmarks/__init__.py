@@ -4,16 +4,21 @@ import argparse
 import os
 import platform
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import metadata
+from pathlib import Path
 from statistics import fmean
+from typing import Any
+
+import numpy as np
 
 from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.files import atomic_write
 
 
-def command_line(about: str | None) -> argparse.ArgumentParser:
+def command_line(about: str | None, program: str | None = None) -> argparse.ArgumentParser:
     """A parser whose help is the docstring of the module."""
-    return argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    return argparse.ArgumentParser(program, description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
 
 
 def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
@@ -37,6 +42,12 @@ def run_model_table(
         print(table_of(models))
     except InputError as error:
         sys.exit(f"error: {error}")
+
+
+def save_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
+    """Write a compressed ``.npz`` file."""
+    with atomic_write(path) as partial, partial.open("wb") as file:
+        np.savez_compressed(file, allow_pickle=False, **arrays)
 
 
 def range_text(values: Sequence[float], digits: int = 2, unit: str = "") -> str:

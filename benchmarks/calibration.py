@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 from scipy import special
@@ -151,16 +152,20 @@ def _sizes(world: World) -> tuple[int, ...]:
 def analyze(measured: Measurements, world: World, *, added: bool = False) -> list[PairComparison]:
     """Compare all models. The primary comparison is between the first two, at the largest size."""
     later = tuple(range(world.seeds, world.seeds + world.added)) if added else ()
-    plan = AnalysisPlan(
-        seeds=tuple(range(world.seeds)),
+    return compare_all(measured, plan_for(measured, range(world.seeds), added_seeds=(later,) if later else ()))
+
+
+def plan_for(measured: Measurements, seeds: Sequence[int], **options: Any) -> AnalysisPlan:
+    """Plan whose primary comparison is between the first two models, at the largest size."""
+    return AnalysisPlan(
+        seeds=tuple(seeds),
         models=measured.models,
         train_sizes=measured.sizes,
         size=measured.sizes[-1],
         pair=("a", "b"),
         equivalence_margin=1.0,
-        added_seeds=(later,) if later else (),
+        **options,
     )
-    return compare_all(measured, plan)
 
 
 @dataclass(frozen=True)
@@ -330,7 +335,7 @@ def tables() -> Iterator[tuple[str, Sequence[Row]]]:
         "5 seeds added to 5": replace(base, seeds=5, added=5),
     }
     title = "Equal models, all comparisons: share of experiments with a false claim, and coverage of 95 % intervals"
-    yield title, [(name, partial(_all_claims, world=world)) for name, world in worlds.items()]
+    yield title, [(name, partial(one_by_one, claims, world=world)) for name, world in worlds.items()]
     failing = World(images=1000, sizes=1, accuracy=0.82, noise=0.01, unstable=1)
     rows = {
         f"{100 * loss:.0f} points in {100 * rate:.0f} %": replace(failing, loss=loss, failure_rate=rate)
@@ -341,10 +346,8 @@ def tables() -> Iterator[tuple[str, Sequence[Row]]]:
         rows |= {
             f"{name}, {text}": replace(rows[name], **changes) for name in ("20 points in 20 %", "60 points in 20 %")
         }
-    yield (
-        "Failures: one model loses points in some of its runs (3 seeds, 1 size): significant or unstable",
-        [(name, partial(failure_claims, world=world)) for name, world in rows.items()],
-    )
+    title = "Failures: one model loses points in some of its runs (3 seeds, 1 size): significant or unstable"
+    yield title, [(name, partial(failure_claims, world=world)) for name, world in rows.items()]
     yield (
         "Equivalence within 1 point: share called equivalent if the true difference is 1 point, noise 0.5",
         [
@@ -363,11 +366,8 @@ def tables() -> Iterator[tuple[str, Sequence[Row]]]:
             for world in [World(images=images, gap=gap, seeds=seeds)]
         ],
     )
-    title = (
-        "Degrees of freedom from other sizes if one varies more (3 seeds, 4 sizes, 1,000 images): significant results"
-    )
     yield (
-        title,
+        "Degrees of freedom from other sizes if one varies more (3 seeds, 4 sizes, 1,000 images): significant results",
         [
             (f"share {share:g}, {text}", partial(power, world=world, freedom_share=share))
             for share in (0.0, 0.15, 0.5, 1.0)
@@ -393,6 +393,9 @@ def tables() -> Iterator[tuple[str, Sequence[Row]]]:
     }
     title = "Rotating folds, 3 seeds: significant results, also if the noise of test images counts as known"
     yield title, [(name, partial(significance_with_known_test_variance, world=world)) for name, world in folds.items()]
+    worlds = {"4 sizes, 200 images": World(), "1 size, 10,000 images": World(sizes=1, images=10_000)}
+    title = "Equal models: share of false claims in any primary comparison of several experiments"
+    yield title, [(name, partial(one_by_one, repeated_claims, world=world)) for name, world in worlds.items()]
 
 
 def significance_with_known_test_variance(seed: int, world: World, count: int) -> list[dict[str, bool]]:
@@ -411,17 +414,16 @@ def significance_with_known_test_variance(seed: int, world: World, count: int) -
     return results
 
 
-def _all_claims(seed: int, world: World, count: int) -> list[dict[str, bool]]:
-    return [claims(BATCH * seed + number, world) for number in range(count)]
-
-
-def _batch(simulation: Callable[..., Sequence[Mapping[str, bool]]], seed: int) -> Sequence[Mapping[str, bool]]:
-    return simulation(seed, count=BATCH)
+def one_by_one(
+    simulation: Callable[[int, World], dict[str, bool]], seed: int, world: World, count: int
+) -> list[dict[str, bool]]:
+    """Results of a function that simulates one experiment at a time."""
+    return [simulation(count * seed + number, world) for number in range(count)]
 
 
 def shares(row: Row, count: int, pool: ProcessPoolExecutor) -> dict[str, str]:
     """Share of the simulations with each property, in percent, with its 95 % interval."""
-    batches = pool.map(partial(_batch, row[1]), range(count // BATCH))
+    batches = pool.map(partial(row[1], count=BATCH), range(count // BATCH))
     results = [result for batch in batches for result in batch]
     count = len(results)
     estimates = {name: wilson_interval(sum(result[name] for result in results), count) for name in results[0]}
@@ -439,7 +441,7 @@ def main() -> None:
     print(f"{environment('numpy', 'scipy')}; {args.simulations} simulations of each row")
     start = time.perf_counter()
     with ProcessPoolExecutor() as pool:
-        for title, rows in (*tables(), repeated_analyses()):
+        for title, rows in tables():
             if not any(word.lower() in title.lower() for word in args.tables):
                 continue
             print(f"\n{title}:\n")
@@ -451,31 +453,13 @@ def main() -> None:
     print(f"\n{time.perf_counter() - start:.0f} s")
 
 
-def repeated_analyses() -> tuple[str, Sequence[Row]]:
-    """Table of experiments with equal models on the same test images, each with its own runs."""
-    worlds = {"4 sizes, 200 images": World(), "1 size, 10,000 images": World(sizes=1, images=10_000)}
-    rows = [(name, partial(repeated_claims, world=world)) for name, world in worlds.items()]
-    return "Equal models: share of false claims in any primary comparison of several experiments", rows
-
-
-def repeated_claims(seed: int, count: int, world: World) -> list[dict[str, bool]]:
-    """Whether any of the first experiments has a false claim, if their analyses are counted, and at 5 % each."""
-    return [_repeated_claims(seed * count + number, world) for number in range(count)]
-
-
-def _repeated_claims(seed: int, world: World) -> dict[str, bool]:
+def repeated_claims(seed: int, world: World) -> dict[str, bool]:
+    """False claims in any of the first experiments on one test set, if their analyses are counted, and at 5 % each."""
     measured = simulate(np.random.default_rng([seed, 3]), replace(world, seeds=5 * world.seeds))
     counted, each, results = False, False, {}
     for number in range(5):
-        plan = AnalysisPlan(
-            seeds=measured.seeds[world.seeds * number :][: world.seeds],
-            models=measured.models,
-            train_sizes=measured.sizes,
-            size=measured.sizes[-1],
-            pair=("a", "b"),
-            equivalence_margin=1.0,
-            earlier_analyses=tuple("abcde"[:number]),
-        )
+        seeds = measured.seeds[world.seeds * number :][: world.seeds]
+        plan = plan_for(measured, seeds, earlier_analyses=tuple("abcde"[:number]))
         primary = next(comparison for comparison in compare_all(measured, plan) if comparison.is_primary)
         counted, each = counted or primary.conclusion is SIGNIFICANT, each or primary.p_value < ERROR_RATE
         results |= {f"first {number + 1}": counted, f"first {number + 1}, each at 5 %": each}

@@ -9,7 +9,6 @@ with at least 90 % of its weight at one position is a shift. Writes ``centers.pn
 """
 
 from pathlib import Path
-from typing import Any
 
 import lightning
 import numpy as np
@@ -17,7 +16,7 @@ import torch
 from lightning.pytorch.callbacks import LambdaCallback
 from matplotlib.figure import Figure
 
-from benchmarks import command_line, markdown_table, range_text
+from benchmarks import command_line, markdown_table, range_text, save_arrays
 from benchmarks.figure_words import recorded_png
 from vit_vs_cnn.attention.convolution import ConvolutionalAttention
 from vit_vs_cnn.data.batches import TrainingData
@@ -85,10 +84,8 @@ def main() -> None:
     args = parser.parse_args()
     images = CifarSource("cifar10", args.data, CifarOptions(verify_checksum=not args.unverified, download=False))
     by_seed = [train(images, seed, sorted(args.steps)) for seed in args.seeds]
-    args.output.mkdir(parents=True, exist_ok=True)
+    save_arrays(args.output / "centers.npz", {str(step): layers for step, layers in by_seed[0].items()})
     (args.output / "centers.png").write_bytes(recorded_png(draw(by_seed[0])))
-    recorded: dict[str, Any] = {str(step): layers for step, layers in by_seed[0].items()}
-    np.savez_compressed(args.output / "centers.npz", allow_pickle=False, **recorded)
     rows = []
     for step in sorted(args.steps):
         weights = [np.concatenate(states[step])[:, 2] for states in by_seed]

@@ -6,7 +6,6 @@ the entry before it, and the results refer to the new ones. Runs whose settings 
 unpacked record can be continued. The others keep their names.
 """
 
-import argparse
 import csv
 import json
 from collections.abc import Callable, Mapping
@@ -16,6 +15,7 @@ from typing import Any
 import numpy as np
 import yaml
 
+from benchmarks import command_line, save_arrays
 from vit_vs_cnn.config.identity import hash_settings, run_identity
 from vit_vs_cnn.config.schema import ARCHITECTURE_SETTINGS, Budget
 from vit_vs_cnn.runs.record import PREDICTIONS
@@ -171,7 +171,7 @@ def rename_predictions(path: Path, identities: RecordedIdentities) -> None:
     with np.load(path, allow_pickle=False) as file:
         arrays = dict(file)
     arrays["runs"] = np.array([identities.rename(run) for run in arrays["runs"].tolist()])
-    np.savez_compressed(path, allow_pickle=False, **arrays)
+    save_arrays(path, arrays)
 
 
 def _convert_conditions(conditions: dict[str, Any]) -> dict[str, Any]:
@@ -226,7 +226,7 @@ def convert_folder(folder: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.convert_records", description=__doc__)
+    parser = command_line(__doc__, "python -m benchmarks.convert_records")
     parser.add_argument("folder", type=Path)
     folder = parser.parse_args().folder
     if not any("contender" in read_rows(path)[0] for path in folder.rglob("results.csv")):

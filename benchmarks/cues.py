@@ -65,15 +65,14 @@ def cue_shares(folder: Path) -> list[CueShares]:
     shares = defaultdict(list)
     budgets = BudgetResults(list(read_finished_results(folder).values()))
     for result in budgets.groups[budgets.names[-1]]:
-        from_arrays = Predictions.from_arrays(load_run_predictions(folder, result.run))
-        if list(from_arrays.sample_ids) != list(objects.images.sample_ids) or not from_arrays.labels.equal(
-            objects.images.labels
-        ):
+        predictions = Predictions.from_arrays(load_run_predictions(folder, result.run))
+        same_names = list(predictions.sample_ids) == list(objects.images.sample_ids)
+        if not same_names or not predictions.labels.equal(objects.images.labels):
             raise InputError(
                 f"{folder}: the predictions of {result.run} are for other images than the config describes"
             )
         by_shape, by_texture = (
-            float((from_arrays.classes == cue)[conflicting].double().mean())
+            float((predictions.classes == cue)[conflicting].double().mean())
             for cue in (objects.shapes, objects.textures)
         )
         shares[result.model, result.train_size].append((by_shape, by_texture))

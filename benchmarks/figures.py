@@ -21,7 +21,7 @@ from matplotlib.figure import Figure
 from torch import nn
 from torch.nn import functional as F
 
-from benchmarks import command_line
+from benchmarks import command_line, save_arrays
 from benchmarks.figure_words import darken, recorded_png, recorded_svg
 from vit_vs_cnn.analysis.analysis import Analysis, read_analysis, read_table_analysis
 from vit_vs_cnn.comparison.accuracy import ClassAccuracy
@@ -125,8 +125,7 @@ def save_sheet(inspection: Inspection, path: Path) -> None:
     }
     for name in MAP_VALUES:
         arrays[name] = np.stack([getattr(maps, name)[shown].float().cpu() for _, maps in rows])
-    with atomic_write(path) as partial, partial.open("wb") as file:
-        np.savez_compressed(file, allow_pickle=False, **arrays)
+    save_arrays(path, arrays)
 
 
 def sheet(path: Path) -> Figure:

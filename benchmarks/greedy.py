@@ -31,18 +31,15 @@ def main() -> None:
         images, network = images_for(trained, selected.data.images), trained.network
         with torch.no_grad():
             classes = network(images).argmax(dim=1)
-        test = DeletionTest(
-            network, images, classes, grid_size=deletion_grid(network, (images.shape[2], images.shape[3]))
-        )
+        grid_size = deletion_grid(network, (images.shape[2], images.shape[3]))
+        test = DeletionTest(network, images, classes, grid_size=grid_size)
         maps = {name: saliency_maps(network, images, name, classes=classes) for name in list_methods(network)}
         for insert in (False, True):
             chance = torch.stack([test.areas(noise, insert=insert).mean() for noise in random_maps(images)]).mean()
             tested = {"greedy": test.greedy_maps(insert=insert), **maps}
             sign = 1 if insert else -1
-            scores = {
-                name: sign * float(test.areas(m, insert=insert).mean() / chance - 1) for name, m in tested.items()
-            }
-            texts = [f"{name} {score:z.2f}" for name, score in scores.items()]
+            scores = [sign * float(test.areas(m, insert=insert).mean() / chance - 1) for m in tested.values()]
+            texts = [f"{name} {score:z.2f}" for name, score in zip(tested, scores, strict=True)]
             rows.append([run.name, "insertion" if insert else "deletion", ", ".join(texts)])
     print(markdown_table(["network", "test", "scores"], rows))
 

@@ -11,6 +11,7 @@ batches, workers already running; nothing is trained meanwhile.
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -49,19 +50,12 @@ class TransformedImages(Dataset):
         return self.transform(image), int(self.labels[index])
 
 
-def pil_transform(config: Augmentation) -> Callable:
-    policy = [transforms.RandAugment(config.num_ops, int(config.magnitude))] if config.policy == "randaugment" else []
-    erasing = [transforms.RandomErasing(config.erasing)] if config.erasing else []
-    first = [transforms.RandomCrop(32, padding=config.crop_padding), transforms.RandomHorizontalFlip()]
-    return transforms.Compose([*first, *policy, transforms.ToTensor(), transforms.Normalize(MEAN, STD), *erasing])
-
-
-def tensor_transform(config: Augmentation) -> Callable:
-    policy = [v2.RandAugment(config.num_ops, int(config.magnitude))] if config.policy == "randaugment" else []
-    erasing = [v2.RandomErasing(config.erasing)] if config.erasing else []
-    first = [v2.RandomCrop(32, padding=config.crop_padding), v2.RandomHorizontalFlip()]
-    last = [v2.ToDtype(torch.float32, scale=True), v2.Normalize(MEAN, STD)]
-    return v2.Compose([*first, *policy, *last, *erasing])
+def torchvision_transform(config: Augmentation, module: Any, to_float: Callable) -> Callable:
+    """Augmentation by the transforms of a module of torchvision."""
+    policy = [module.RandAugment(config.num_ops, int(config.magnitude))] if config.policy == "randaugment" else []
+    erasing = [module.RandomErasing(config.erasing)] if config.erasing else []
+    first = [module.RandomCrop(32, padding=config.crop_padding), module.RandomHorizontalFlip()]
+    return module.Compose([*first, *policy, to_float, module.Normalize(MEAN, STD), *erasing])
 
 
 class OurLoader:
@@ -83,8 +77,9 @@ def loaders_of(config: Augmentation, batches: int, batch_size: int, workers: int
     images = torch.randint(0, 256, (count, 3, 32, 32), dtype=torch.uint8)
     labels = torch.randint(0, 10, (count,))
     settings = {"batch_size": batch_size, "shuffle": True, "num_workers": workers, "persistent_workers": workers > 0}
-    pil = TransformedImages(images, labels, pil_transform(config), pil=True)
-    tensor = TransformedImages(images, labels, tensor_transform(config), pil=False)
+    pil = TransformedImages(images, labels, torchvision_transform(config, transforms, transforms.ToTensor()), pil=True)
+    of_tensors = torchvision_transform(config, v2, v2.ToDtype(torch.float32, scale=True))
+    tensor = TransformedImages(images, labels, of_tensors, pil=False)
     ours = OurLoader(images, labels, config, batch_size)
     return {OURS: ours, PIL: DataLoader(pil, **settings), TENSOR: DataLoader(tensor, **settings)}
 

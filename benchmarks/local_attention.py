@@ -31,8 +31,7 @@ GOALS = {64: {FORWARD: 10.0, BOTH: 7.0, "memory": 6.0}}
 
 def window_mask(side: int, window: int) -> Tensor:
     """Mask of the pairs of tokens of a square grid that are in one window."""
-    distance = (torch.arange(side)[:, None] - torch.arange(side)).abs()
-    is_near = distance <= window // 2
+    is_near = (torch.arange(side)[:, None] - torch.arange(side)).abs() <= window // 2
     return (is_near[:, None, :, None] & is_near[None, :, None, :]).flatten(2).flatten(0, 1)
 
 

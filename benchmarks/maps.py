@@ -94,9 +94,8 @@ def table_of(seeds: Sequence[MethodOverSeeds]) -> str:
 def main() -> None:
     parser = command_line(__doc__)
     parser.add_argument("scores", type=Path, help="scores.csv of inspect --score")
-    args = parser.parse_args()
     try:
-        print(table_of(over_seeds(args.scores)))
+        print(table_of(over_seeds(parser.parse_args().scores)))
     except InputError as error:
         sys.exit(f"error: {error}")
 

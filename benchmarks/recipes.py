@@ -21,6 +21,7 @@ from typing import Any
 
 from rich.console import Console
 
+from benchmarks import command_line
 from vit_vs_cnn.config.experiment import Experiment, experiment_from_dict
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments.runner import run_experiment
@@ -97,11 +98,10 @@ def names_experiment(options: argparse.Namespace) -> Experiment:
     """Every model by name alone, with Muon as in the quickstart, and with the plain defaults."""
     models: dict[str, Any] = {}
     for model in options.models:
-        is_transformer = "vit" in model
         models[f"{label(model)}_by_name"] = {"name": model}
         models[f"{label(model)}_muon"] = {
             "name": model | ({"zero_init_residual": False} if model.startswith("resnet") else {}),
-            "optimizer": {"name": "muon", "lr": 0.01 if is_transformer else 0.03, "weight_decay": 0.05},
+            "optimizer": {"name": "muon", "lr": 0.01 if "vit" in model else 0.03, "weight_decay": 0.05},
             "schedule": {"name": "cosine", "warmup": 0.1},
         }
         models[f"{label(model)}_plain"] = {"name": model, "recipe": "none"}
@@ -128,9 +128,7 @@ def accuracy_table(experiment: Experiment, console: Console) -> list[str]:
 
 def main(words: Sequence[str] | None = None) -> int:
     """Run the command. The exit code is 2 for bad input."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.recipes", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command_line(__doc__, "python -m benchmarks.recipes")
     commands = parser.add_subparsers(dest="command", required=True)
     rank = commands.add_parser("rank", help="rank the recipes of several searches")
     rank.add_argument("folders", nargs="+", type=Path, metavar="FOLDER", help="folders with tuning.csv")

@@ -9,7 +9,6 @@ and ``tuning.csv`` (the trials, where recipes were searched). Paths of this mach
 are in ``test-sets/`` next to it. Entries that a log there lacks are appended, and results refer to them.
 """
 
-import argparse
 import json
 import shutil
 import sys
@@ -21,8 +20,9 @@ from typing import Any
 import numpy as np
 import yaml
 
+from benchmarks import command_line, save_arrays
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.files import atomic_write, write_text
+from vit_vs_cnn.files import write_text
 from vit_vs_cnn.runs.experiment_folder import read_finished_results
 from vit_vs_cnn.runs.record import (
     CONFIG,
@@ -57,7 +57,7 @@ def record(run: Path, folder: Path) -> int:
         results.append(replace(with_entry(result, entries), data=data))
     predictions = {path.name: read_predictions(path / PREDICTIONS) for path in runs}
     write_text(folder / TABLE, table_text([result.to_row() for result in results]))
-    _save(folder / PREDICTIONS, pack_predictions(predictions))
+    save_arrays(folder / PREDICTIONS, pack_predictions(predictions))
     _copy(run, folder)
     write_text(folder / "experiment.yaml", yaml.safe_dump(_without_paths(run / "experiment.yaml"), sort_keys=False))
     return len(results)
@@ -78,7 +78,7 @@ def unpack(folder: Path, run: Path) -> int:
     for path, result in runs.items():
         place = run / path.name
         write_text(place / "result.json", with_entry(result, entries).to_json())
-        _save(place / PREDICTIONS, load_run_predictions(folder, path.name))
+        save_arrays(place / PREDICTIONS, load_run_predictions(folder, path.name))
     _copy(folder, run)
     budgets = {path.name: budget.to_dict() for path, result in runs.items() if (budget := result.parsed_budget)}
     write_text(run / "runs.json", json.dumps(budgets, indent=1))
@@ -113,11 +113,6 @@ def pack_predictions(predictions: Mapping[str, Mapping[str, np.ndarray]]) -> dic
     labels, sample_ids = (np.concatenate([block[name] for block in blocks]) for name in ("labels", "sample_ids"))
     packed = {"runs": np.array([*predictions]), "classes": classes, "probability": probability}
     return packed | {"labels": labels.astype(integer), "sample_ids": sample_ids, "num_classes": num_classes}
-
-
-def _save(path: Path, arrays: dict[str, np.ndarray]) -> None:
-    with atomic_write(path) as partial, partial.open("wb") as file:
-        np.savez_compressed(file, allow_pickle=False, **arrays)
 
 
 def with_entry(result: RunResult, entries: dict[str, str]) -> RunResult:
@@ -178,9 +173,7 @@ def _without_paths(path: Path) -> dict[str, Any]:
 
 def main(words: list[str] | None = None) -> int:
     """Run the command. The exit code is 2 where there is nothing to record or to unpack."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.record", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command_line(__doc__, "python -m benchmarks.record")
     parser.add_argument("source", type=Path, metavar="SOURCE", help="folder of an experiment, or of a record")
     parser.add_argument("target", type=Path, metavar="TARGET", help="folder to write")
     parser.add_argument("--unpack", action="store_true", help="SOURCE is a record")

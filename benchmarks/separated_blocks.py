@@ -50,9 +50,8 @@ class BlockResNet(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         blocks = rearrange(images, "b c (r p) (k q) -> b (r k) c p q", p=BLOCK, q=BLOCK)[:, self.order]
         if self.blocks == "isolated":
-            return rearrange(
-                self.network(rearrange(blocks, "b n c p q -> (b n) c p q")), "(b n) l -> b n l", b=len(images)
-            ).mean(1)
+            logits = self.network(rearrange(blocks, "b n c p q -> (b n) c p q"))
+            return rearrange(logits, "(b n) l -> b n l", b=len(images)).mean(1)
         if self.blocks == "separated":
             blocks = nn.functional.pad(blocks, (1, 1, 1, 1))
         return self.network(rearrange(blocks, "b (r k) c p q -> b c (r p) (k q)", r=self.rows))

@@ -10,7 +10,6 @@ and written out; the faster one counts. ``SimpleViT`` writes its attention out.
 """
 
 import argparse
-import contextlib
 import copy
 import importlib
 import importlib.util
@@ -58,13 +57,14 @@ class Step:
         self.labels = torch.randint(0, 10, (args.batch_size,), device=self.device)
 
     def __call__(self) -> None:
-        autocast = torch.autocast(self.device.type, torch.bfloat16) if self.is_half else contextlib.nullcontext()
-        with autocast:
-            loss = F.cross_entropy(self.forward(self.images), self.labels)
-        loss.backward()
+        self.loss().backward()
         self.optimizer.step()
         self.optimizer.zero_grad()
         synchronize(self.device)
+
+    def loss(self) -> Tensor:
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.is_half):
+            return F.cross_entropy(self.forward(self.images), self.labels)
 
 
 def vits(args: argparse.Namespace, size: str, precision: str) -> dict[str, Step]:
@@ -143,17 +143,13 @@ def of_muon(args: argparse.Namespace) -> list[Row]:
     """A step of our Muon compared with timm's, without the network."""
     rows = []
     for name in ("vit_nano", "resnet8", "vit_medium"):
-        networks = {
-            kind: create_model(name, image_size=32, num_classes=10).to(args.device) for kind in ("ours", "timm")
-        }
-        for network in networks.values():
+        steps = {}
+        for kind, make_optimizer in (("ours", StackedMuon), ("timm", Muon)):
+            network = create_model(name, image_size=32, num_classes=10).to(args.device)
             for parameter in network.parameters():
                 parameter.grad = torch.randn_like(parameter)
-        optimizers = {
-            "ours": StackedMuon(networks["ours"].parameters(), lr=1e-3),
-            "timm": Muon(networks["timm"].parameters(), lr=1e-3),
-        }
-        times = in_turns({kind: optimizer.step for kind, optimizer in optimizers.items()}, args.repeats)
+            steps[kind] = make_optimizer(network.parameters(), lr=1e-3).step
+        times = in_turns(steps, args.repeats)
         rows.append(ratio(f"Muon, {name}, vs timm's", times["timm"], times["ours"]))
     return rows
 
@@ -165,18 +161,10 @@ class PretrainingStep(Step):
         super().__init__(PixelPredictor(network, (3, 32, 32), patch=4, mask=0.6), args, "fp32")
         self.is_plain = is_plain
 
-    def __call__(self) -> None:
-        (self._plain_loss() if self.is_plain else self._loss()).backward()
-        self.optimizer.step()
-        self.optimizer.zero_grad()
-        synchronize(self.device)
-
-    def _loss(self) -> Tensor:
+    def loss(self) -> Tensor:
         predictor: Any = self.network
-        return predictor.loss(self.images, predictor.sample_mask(len(self.images), self.device))
-
-    def _plain_loss(self) -> Tensor:
-        predictor: Any = self.network
+        if not self.is_plain:
+            return predictor.loss(self.images, predictor.sample_mask(len(self.images), self.device))
         patches = self.images.unfold(2, 4, 4).unfold(3, 4, 4).permute(0, 2, 3, 1, 4, 5).flatten(3).flatten(1, 2)
         targets = (patches - patches.mean(-1, keepdim=True)) / (patches.var(-1, keepdim=True) + 1e-6).sqrt()
         mask = torch.rand(patches.shape[:2], device=self.device).argsort(1) < round(0.6 * patches.shape[1])
