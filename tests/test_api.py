@@ -117,9 +117,8 @@ def test_an_explanation_contains_the_map_of_the_method_and_can_be_plotted(vit, s
     image = stored[0].images[7]
     prediction = vit.predict(image)
     found = vit.explain(image, method="relevance")
-    pixels = vit.normalize(image[None])
     classes = torch.tensor([prediction.probabilities[0].argmax()])
-    expected = saliency_maps(vit.network, pixels, "relevance", classes=classes)
+    expected = saliency_maps(vit.network, vit.normalize(image[None]), "relevance", classes=classes)
     np.testing.assert_allclose(found.map, expected[0].detach().numpy())
     assert (found.class_name, found.probability) == (prediction.classes[0], prediction.probabilities[0].max())
     np.testing.assert_array_equal(found.image, image.permute(1, 2, 0).numpy())

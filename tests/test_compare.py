@@ -97,10 +97,9 @@ def test_new_predictions_and_corruptions_are_logged_as_test_evaluations(experime
     run_folder = find_run(experiment, "resnet-n120-s3")
     (run_folder / "predictions.npz").unlink()
     assert _compare(run_folder, "--parts", "accuracy,corruptions,differences", "--count", 5, "--json") == 0
-    captured = capsys.readouterr()
     new = _log(experiment)[4:]
     assert [("compare" in e["what"], "corruptions" in e["what"]) for e in new] == [(True, False), (True, True)]
-    assert json.loads(captured.out)["networks"][0]["test_evaluations"] == 3
+    assert json.loads(capsys.readouterr().out)["networks"][0]["test_evaluations"] == 3
 
 
 def test_evaluations_of_a_copied_file_are_warned_of_whatever_the_parts(experiment, tmp_path, compared):

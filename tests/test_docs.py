@@ -218,9 +218,8 @@ def test_code_blocks_print_the_output_below_them(page):
 
 def test_notebook_figures_get_alternative_text():
     figure, described = nodes.image(uri="8ee17347c324.png"), nodes.image(uri="filters.png", alt="filters")
-    section = nodes.section("", nodes.title("", "Two heads"), nodes.paragraph("", "Side by side."), figure, described)
     page = new_document("page")
-    page += section
+    page += nodes.section("", nodes.title("", "Two heads"), nodes.paragraph("", "Side by side."), figure, described)
     describe_figures(None, page, "page")
     assert (figure["alt"], described["alt"]) == ("Figure in the section Two heads. Side by side.", "filters")
 

@@ -123,11 +123,10 @@ def test_models_that_learned_nothing_have_no_recommendation(counts, remedy):
 def test_the_balanced_accuracy_is_in_the_answer_if_a_class_has_four_times_the_images_of_another(counts, is_stated):
     """With class weights in the loss, the answer does not advise them."""
     results = seeded({"resnet": {7: 0.95}, "vit": {7: 0.95}}, images=1000)
-    weighted = [changed(r, recipe={**r.recipe, "class_weights": "balanced"}) for r in results]
     balanced = {r.run: 0.6 if r.model == "vit" else 0.55 for r in results}
     classes = Answers(np.array(counts, dtype=np.int64), {}, None, balanced)
     stated = "Balanced accuracy (mean of the accuracies of all classes) with 7 images:"
-    found = answer(weighted, answers=classes)
+    found = answer([changed(r, recipe={**r.recipe, "class_weights": "balanced"}) for r in results], answers=classes)
     assert any(has(text, stated, "ResNet 55.0 %", "ViT 60.0 %") for text in found.further) == is_stated
     assert ("class_weights" in found.recommendation) is False
     assert ("class_weights" in answer(results, answers=classes).recommendation) == is_stated

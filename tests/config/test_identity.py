@@ -36,9 +36,8 @@ def test_defaults_equal_the_stored_ones():
 
     A default that was added is entered in identity.json.
     """
-    known = {name: dict(default_options(name)) for name in PRESETS}
     assert json.loads(json.dumps(default_settings())) == STORED["defaults"]
-    assert json.loads(json.dumps(known)) == STORED["options"]
+    assert json.loads(json.dumps({name: dict(default_options(name)) for name in PRESETS})) == STORED["options"]
 
 
 @pytest.mark.parametrize(

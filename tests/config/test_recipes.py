@@ -25,9 +25,8 @@ def read(model, **changes):
 
 @pytest.mark.parametrize("entry", recommended_recipes(), ids=lambda entry: entry.name)
 def test_every_recipe_can_be_used_and_names_its_source(entry):
-    name = entry.models[0].replace("*", "x")
     start = {"weights": {"file": "weights.safetensors"}} if entry.start == "pretrained" else {}
-    model = read({"name": name, **start}, batch_size=entry.batch_size)
+    model = read({"name": entry.models[0].replace("*", "x"), **start}, batch_size=entry.batch_size)
     assert (model.recipe.name, model.optimizer.lr) == (entry.name, entry.settings["optimizer"]["lr"])
     assert model.options.items() >= entry.settings.get("options", {}).items()
     assert entry.source

@@ -52,9 +52,8 @@ def test_the_greedy_order_is_the_best_one_where_tokens_add_up():
 
 def test_steps_are_weighted_by_the_tokens_that_they_change():
     """Seven tokens are removed in three steps of 2, 2 and 3, so the points are at 0, 2/7, 4/7 and 1."""
-    curve = torch.tensor([[1.0, 0.5, 0.3, 0.1]])
     by_hand = (2 * (1.0 + 0.5) / 2 + 2 * (0.5 + 0.3) / 2 + 3 * (0.3 + 0.1) / 2) / 7
-    torch.testing.assert_close(area_under_curve(curve, 7), torch.tensor([by_hand]))
+    torch.testing.assert_close(area_under_curve(torch.tensor([[1.0, 0.5, 0.3, 0.1]]), 7), torch.tensor([by_hand]))
     torch.testing.assert_close(area_under_curve(1 - torch.tensor([[0.0, 2.0, 4.0, 7.0]]) / 7, 7), torch.tensor([0.5]))
 
 
@@ -83,9 +82,8 @@ def test_the_fill_keeps_the_mean_and_depends_on_the_image_only(fill):
 
 
 def test_ranks_equal_a_sort_with_ties_broken_by_noise():
-    values = torch.tensor([[3.0, 1.0, 2.0, 1.0, 1.0]] * 500)
     ties = image_noise(torch.randn(500, 1, 1, 5, generator=torch.Generator().manual_seed(0)), "ties").flatten(1)
-    ranks = descending_ranks(values, ties)
+    ranks = descending_ranks(torch.tensor([[3.0, 1.0, 2.0, 1.0, 1.0]] * 500), ties)
     assert (ranks[:, 0] == 0).all()
     assert (ranks[:, 2] == 1).all()
     assert torch.stack([(ranks[:, place] == 2).sum() for place in (1, 3, 4)]).min() > 130

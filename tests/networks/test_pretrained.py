@@ -106,9 +106,8 @@ def test_weights_are_loaded_except_for_the_head_which_timm_declares_or_which_has
     assert torch.equal(network.layer4[1].conv2.weight, given.layer4[1].conv2.weight)
     assert network.fc.weight.shape == (7, 512)
     small = {"embed_dim": 24, "depth": 1, "num_heads": 2, "num_classes": 7, "img_size": 32}
-    distilled = timm.create_model("deit_tiny_distilled_patch16_224", **small)
     heads = {"head.weight", "head.bias", "head_dist.weight", "head_dist.bias"}
-    assert head_weight_names(distilled, 7, "weights") == heads
+    assert head_weight_names(timm.create_model("deit_tiny_distilled_patch16_224", **small), 7, "weights") == heads
     assert head_weight_names(given, 1000, "weights") == {"fc.weight", "fc.bias"}
     with refused("weights: ResNet has no linear head of 7 classes to replace"):
         head_weight_names(given, 7, "weights")
@@ -119,9 +118,8 @@ def test_weights_are_loaded_except_for_the_head_which_timm_declares_or_which_has
 
 def test_images_are_resized_and_cropped_as_timm_prepares_them():
     images = torch.rand(2, 3, 29, 29)
-    prepared = ResizedInput(torch.nn.Identity(), 40, "bicubic", crop_pct=0.9).eval()(images)
     wanted = reference.center_crop(reference.resize(images, [44, 44], interpolation=3, antialias=True), [40, 40])
-    torch.testing.assert_close(prepared, wanted)
+    torch.testing.assert_close(ResizedInput(torch.nn.Identity(), 40, "bicubic", crop_pct=0.9).eval()(images), wanted)
 
 
 @pytest.mark.parametrize(

@@ -249,9 +249,8 @@ def test_images_can_be_filtered_by_class_correctness_and_disagreement(reader, wr
     for name, there in expected.items():
         reader.choose("#show", name)
         assert reader.there() == there
-        shown_text = reader.browser.find_element("id", "shown").text
         none = "No image matches. The one below was chosen before."
-        assert shown_text == (f"{len(there)} of {COUNT} images" if there else none)
+        assert reader.browser.find_element("id", "shown").text == (f"{len(there)} of {COUNT} images" if there else none)
     reader.choose("#show", "all")
     reader.choose("#class", "=<b>bee")
     assert reader.there() == [i for i in range(COUNT) if images.label(i) == "<b>bee"]

@@ -59,9 +59,8 @@ def test_seeds_have_students_distribution_images_a_normal_one_and_their_sum_the_
         assert ends(normal.interval(confidence)) == pytest.approx(stats.norm.interval(confidence, 0.03, 0.02))
     assert normal.p_value == pytest.approx(2 * stats.norm.sf(1.5))
     scale, df, sigma = 0.02, 2.0, 0.015
-    found = MeanDistribution(0.03, ((scale, df),), sigma)
     expected, _ = integrate.quad(lambda z: stats.norm.pdf(z) * 2 * stats.t.sf((0.03 + sigma * z) / scale, df), -9, 9)
-    assert found.p_value == pytest.approx(expected, abs=1e-6)
+    assert MeanDistribution(0.03, ((scale, df),), sigma).p_value == pytest.approx(expected, abs=1e-6)
 
 
 @pytest.mark.parametrize("parts", [(), ((0.02, 2.0),), ((0.01, 2.0), (0.02, 11.5))])

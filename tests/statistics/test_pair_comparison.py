@@ -154,9 +154,8 @@ def test_missing_planned_comparisons_count_and_those_without_a_conclusion_do_not
 def test_comparisons_of_both_analyses_are_adjusted_together_and_never_below_their_own_p_value():
     """At 1 % a p-value counts five times as much as at 5 %."""
     first, second = compared(0.04), compared(0.035, error_rate=0.01)
-    adjusted = adjust_comparisons([first, second])
     expected = multipletests([first.p_value, 5 * second.p_value], method="holm")[1] / [1, 5]
-    assert [one.adjusted_p_value for one in adjusted] == pytest.approx(expected.tolist())
+    assert [one.adjusted_p_value for one in adjust_comparisons([first, second])] == pytest.approx(expected.tolist())
     unclear = adjust_comparisons([compared(0.0, error_rate=0.01), compared(0.001, error_rate=0.01), first])
     assert all(one.adjusted_p_value >= one.p_value for one in unclear)
 

@@ -29,9 +29,8 @@ VARIANTS = [
 def _values(trained_elsewhere, output, **model):
     values = tiny_config(output)
     values["protocol"] |= {"train_sizes": [120], "seeds": [3]}
-    resnet = {key: values["models"]["resnet"][key] for key in ("name", "options")}
     own = {"weights": {"run": str(trained_elsewhere)}, "finetune": {"epochs": 4}, "optimizer": {"name": "adamw"}}
-    values["models"] = {"resnet": resnet | own | model}
+    values["models"] = {"resnet": {key: values["models"]["resnet"][key] for key in ("name", "options")} | own | model}
     return values
 
 

@@ -189,12 +189,11 @@ def test_a_trainable_layer_equals_its_equation_in_outputs_and_gradients(kernel_s
         layer = ConvolutionalAttention(CHANNELS, FILTERS, kernel_size, **options).double()
         nn.init.normal_(layer.key_weight)
         x = images().requires_grad_()
-        tensors = [x, *layer.parameters()]
         output = layer(x)
         mean = mean_of_windows(layer, x)
         expected = torch.einsum("bnhc,ohc->bon", mean, layer.output_weight[0]) + layer.output_bias[:, None]
         expected = expected.unflatten(-1, output.shape[2:])
-        equal.assert_equal(output, expected, tensors, atol=1e-10)
+        equal.assert_equal(output, expected, [x, *layer.parameters()], atol=1e-10)
 
 
 @pytest.mark.parametrize("released", [True, False])

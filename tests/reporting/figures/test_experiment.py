@@ -113,11 +113,10 @@ def test_each_model_has_a_difference_curve_whose_marks_without_a_conclusion_are_
     assert axis.get_ylabel() == "points above the CNN"
     assert labels_next_to(axis) == ["ViT", "windows"]
     for bars, name in zip(axis.containers, ("vit", "windows"), strict=True):
-        heights = bars.lines[0].get_ydata().astype(float)
         pair = to_cnn.pair_comparisons(name, "cnn")
         signs = [1 if comparison.first == name else -1 for comparison in pair]
         expected = [100 * sign * comparison.difference.value for sign, comparison in zip(signs, pair, strict=True)]
-        np.testing.assert_allclose(heights, expected)
+        np.testing.assert_allclose(bars.lines[0].get_ydata().astype(float), expected)
         assert expected[0] < 0 if name == "vit" else abs(expected[0]) < 1
     hollow = [mark for marker in "osv^D" for mark in hollow_marks(axis, marker)]
     assert len(hollow) == len([c for c in to_cnn.comparisons if c.conclusion not in CONCLUSIVE]) > 0
