@@ -191,6 +191,18 @@ def real_figures() -> Iterator[None]:
 
 
 @pytest.fixture
+def run_command(capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
+    """A function that runs a command, which must succeed, and returns what was printed."""
+    from vit_vs_cnn.cli import main
+
+    def run(*words: object) -> Any:
+        assert main([str(word) for word in words]) == 0
+        return capsys.readouterr()
+
+    return run
+
+
+@pytest.fixture
 def error_line(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
     """A function that runs a command, which must be refused, and returns the line that it prints."""
     from vit_vs_cnn.cli import main

@@ -15,7 +15,6 @@ from PIL import Image, ImageEnhance
 import vit_vs_cnn as vc
 from tests.browser import DESK, PHONE, assert_readable, open_browser, render_page
 from tests.pictures import write_images
-from vit_vs_cnn.cli import main
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.data.near_duplicates import find_copies
 from vit_vs_cnn.errors import InputError
@@ -123,15 +122,13 @@ def test_numbers_in_the_explanation_of_duplicates_are_the_measured_ones():
     assert f"of {judged} pairs of photographs (CIFAR), {same} show the same image" in read_asset("about_audit.html")
 
 
-def test_the_command_prints_what_the_function_returns(audited, given, tmp_path, capsys):
+def test_the_command_prints_what_the_function_returns(audited, given, tmp_path, run_command):
     words = [word for name, value in given.items() for word in (f"--{name}", value)]
-    assert main(["audit", *words, "--output", str(tmp_path), "--json"]) == 0
-    printed = json.loads(capsys.readouterr().out)
+    printed = json.loads(run_command("audit", *words, "--output", tmp_path, "--json").out)
     expected = json.loads(json.dumps(audited.to_dict(), default=str))
     assert printed.pop("written") != expected.pop("written") and printed == expected
     assert (tmp_path / "index.html").read_bytes() == audited.page.read_bytes()
-    assert main(["audit", *words, "--output", str(tmp_path)]) == 0
-    shown = capsys.readouterr()
+    shown = run_command("audit", *words, "--output", tmp_path)
     assert "Unusable files (stops training): 1 file (damaged: 1)" in shown.out
     assert "\x1b[31m" not in shown.out and f"The report is {tmp_path / 'index.html'}" in shown.out
     assert "searching for duplicates ..." in shown.err
@@ -188,7 +185,6 @@ def test_a_folder_without_test_images_is_audited_with_its_folds(tmp_path):
             ImageEnhance.Brightness(Image.open(path)).enhance(0.8).save(path.with_name(f"copy {path.name}"))
     found = _audit_photos(tmp_path)
     assert found.counts["test"] == {"ant": 8, "bee": 8}
-    assert found.pairs is not None
     assert (found.folds, len(found.pairs)) == (5, 40)
     assert found.leaked == 2 * sum(pair.is_across_splits for pair in found.pairs) > 40
 

@@ -44,19 +44,17 @@ def finished(tmp_path_factory) -> Path:
     return root
 
 
-def test_a_repeated_command_prints_the_same_table_without_training_and_progress_on_standard_error(finished, capsys):
+def test_a_repeated_command_prints_the_same_table_without_training_and_progress_on_stderr(finished, run_command):
     stamps = {path: path.stat().st_mtime_ns for path in finished.rglob("result.json")}
     words = ["train", "--config", str(finished / "tiny.yaml")]
-    assert main(words) == 0
-    loud = capsys.readouterr()
+    loud = run_command(*words)
     folder = finished / "runs" / "tiny"
     assert loud.err.startswith(f"Continuing the experiment in {folder}: resnet and vit on synthetic images")
     assert "8 of 8 runs finished before" in loud.err and "finished before" not in loud.out
     assert stamps == {path: path.stat().st_mtime_ns for path in finished.rglob("result.json")}
     for word in ("training images", "accuracy, %", "ViT", "ResNet", "2 seeds", "Recommendation: "):
         assert word in loud.out
-    assert main([*words, "--quiet", "--json"]) == 0
-    silent = capsys.readouterr()
+    silent = run_command(*words, "--quiet", "--json")
     assert silent.err == ""
     assert sorted(run["model"] for run in json.loads(silent.out)["runs"]) == ["resnet"] * 4 + ["vit"] * 4
 
@@ -68,19 +66,16 @@ def test_a_result_contains_its_cost_data_scores_and_provenance(finished):
         assert (cost.images_processed, cost.passes, cost.steps, cost.planned_steps) == (4 * 14, 3, 4, 4)
         assert data.training_images + data.validation_images == result.train_size
         assert (result.start.start_kind, scores.test_evaluations, result.budget) == ("from scratch", 1, "4 steps")
-        assert scores.validation_curve is not None
         steps, accuracies = zip(*scores.validation_curve, strict=True)
         assert steps[-1] == 4 and list(steps) == sorted(set(steps))
         assert accuracies[-1] == pytest.approx(scores.validation_accuracy, abs=1e-6)
         assert provenance.hardware["threads"] >= 1 and "torch" in provenance.versions
 
 
-def test_print_config_gives_a_config_that_runs_the_same(tmp_path, capsys):
-    assert main(["train", "--print-config", "--protocol.seeds", "[7]"]) == 0
-    printed = capsys.readouterr().out
+def test_print_config_gives_a_config_that_runs_the_same(tmp_path, capsys, run_command):
+    printed = run_command("train", "--print-config", "--protocol.seeds", "[7]").out
     (tmp_path / "again.yaml").write_text(printed)
-    assert main(["train", "--print-config", "--config", str(tmp_path / "again.yaml")]) == 0
-    assert capsys.readouterr().out == printed
+    assert run_command("train", "--print-config", "--config", tmp_path / "again.yaml").out == printed
     assert main(["train", "--print-config", "--protocol.seeds", "[7]", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == yaml.safe_load(printed)
     comments = [line.strip("# ") for line in printed.splitlines() if line.lstrip().startswith("#")]
@@ -88,22 +83,19 @@ def test_print_config_gives_a_config_that_runs_the_same(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_scripts_have_every_command_and_setting(shell, capsys):
-    assert main(["--completion", shell]) == 0
-    script = capsys.readouterr().out
+def test_completion_scripts_have_every_command_and_setting(shell, error_line, run_command):
+    script = run_command("--completion", shell).out
     assert [word for word in {*COMMANDS, "print-config", "data.folder.image_size"} if word not in script] == []
     if shell == "bash":
         ask = "COMP_WORDS=(vit-vs-cnn train --data.folder.dup); COMP_CWORD=2; _shtab_vit_vs_cnn; echo ${COMPREPLY[@]}"
         answer = subprocess.run(["bash", "-c", f"{script}\n{ask}"], capture_output=True, text=True, check=True)
         assert answer.stdout.split() == ["--data.folder.duplicates"]
-    assert main(["--completion", "csh"]) == 2
-    assert "expected one of bash" in capsys.readouterr().err
+    assert "expected one of bash" in error_line("--completion", "csh")
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_the_help_of_a_command_describes_every_option_and_has_an_example(command, capsys):
-    assert main([command, "--help"]) == 0
-    printed = capsys.readouterr().out
+def test_the_help_of_a_command_describes_every_option_and_has_an_example(command, run_command):
+    printed = run_command(command, "--help").out
     assert max(map(len, printed.splitlines())) <= 120
     assert f"\n  vit-vs-cnn {command}" in printed
     options = [*COMMANDS[command].options, *COMMANDS[command].shown_settings]
@@ -159,32 +151,27 @@ def test_dashes_underscores_and_lists_with_commas_are_read():
 
 
 @pytest.mark.filterwarnings("always")
-def test_status_without_a_folder_lists_the_experiments(trained_once, tmp_path, monkeypatch, capsys):
+def test_status_without_a_folder_lists_the_experiments(trained_once, tmp_path, monkeypatch, error_line, run_command):
     monkeypatch.chdir(tmp_path)
-    assert main(["status"]) == 2
-    assert "error: runs: no such folder; train creates" in capsys.readouterr().err
+    assert "error: runs: no such folder; train creates" in error_line("status")
     (tmp_path / "runs").mkdir()
-    assert main(["status"]) == 2
-    assert "error: runs: the folder contains no experiment" in capsys.readouterr().err
+    assert "error: runs: the folder contains no experiment" in error_line("status")
     for name in ("one", "two/tuning"):
         shutil.copytree(trained_once, tmp_path / "runs" / name)
     (tmp_path / "runs" / "torn").mkdir()
     (tmp_path / "runs" / "torn" / "runs.json").write_text("{")
-    assert main(["status"]) == 0
-    printed = capsys.readouterr()
+    printed = run_command("status")
     assert printed.out.splitlines() == ["one: 4 of 4 done", "two, search for recipes: 4 of 4 done"]
     assert "warning: runs/torn is not the folder of an experiment" in printed.err
 
 
-def test_arguments_after_two_dashes_are_paths_and_those_with_one_are_not(capsys):
+def test_arguments_after_two_dashes_are_paths_and_those_with_one_are_not(error_line):
     given = COMMANDS["predict"].read(["run", "--top", "3", "-", "--", "--x", "-q", "--"])
     assert (given.paths, given.options) == (["run", "-", "--x", "-q", "--"], {"top": 3})
     given = COMMANDS["inspect"].read(["run", "--images", "a.png", "b.png", "--", "--help"])
     assert (given.paths, given.options) == (["run", "--help"], {"images": ["a.png", "b.png"]})
-    assert main(["compare", "a", "-q"]) == 2
-    assert "there is no option -q" in capsys.readouterr().err
-    assert main(["status", "--", "--help"]) == 2, "a folder of that name, which is not there"
-    assert "--help: no such file or folder" in capsys.readouterr().err
+    assert "there is no option -q" in error_line("compare", "a", "-q")
+    assert "--help: no such file or folder" in error_line("status", "--", "--help")
 
 
 def test_commands_import_only_what_they_need(finished, tmp_path):
@@ -315,7 +302,6 @@ def test_a_closed_pipe_is_not_an_error():
     """The pipe is closed before anything is written."""
     command = [sys.executable, "-m", "vit_vs_cnn", "status", "--help"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
-        assert child.stdout is not None and child.stderr is not None
         child.stdout.close()
         assert (child.stderr.read(), child.wait(60)) == (b"", 0)
 

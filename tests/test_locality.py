@@ -36,10 +36,9 @@ def experiment(tmp_path_factory) -> Path:
     return root / "tiny"
 
 
-def test_a_converted_network_gives_the_same_logits_and_is_a_checkpoint(experiment, capsys):
+def test_a_converted_network_gives_the_same_logits_and_is_a_checkpoint(experiment, run_command):
     run = find_run(experiment, "resnet-n80-s3")
-    assert main(["to-attention", str(run)]) == 0
-    printed = capsys.readouterr().out
+    printed = run_command("to-attention", run).out
     assert "same class                     100.00 % of 60 images" in printed
     exact = float(printed.split("float64")[0].split()[-2])
     assert exact <= 1e-10
@@ -49,14 +48,13 @@ def test_a_converted_network_gives_the_same_logits_and_is_a_checkpoint(experimen
     assert main(["export", str(compiled.path), "--format", "safetensors", "--output", str(run / "out")]) == 0
 
 
-def test_a_network_with_more_heads_is_closer_to_the_cnn(experiment, tmp_path, capsys, monkeypatch):
+def test_a_network_with_more_heads_is_closer_to_the_cnn(experiment, tmp_path, run_command, monkeypatch):
     monkeypatch.setattr(head_fit, "NUM_REFINING_STEPS", 3)
     monkeypatch.setattr(head_fit, "NUM_STEPS", 60)
     run, errors = find_run(experiment, "resnet-n80-s3"), {}
     for heads in (1, 3):
         path = tmp_path / f"heads_{heads}.ckpt"
-        assert main(["to-attention", str(run), "--num-heads", str(heads), "--output", str(path)]) == 0
-        printed = capsys.readouterr().out
+        printed = run_command("to-attention", run, "--num-heads", heads, "--output", path).out
         shares = re.search(r"error of the kernels +([\d.]+) % .* \(at least ([\d.]+) %\)", printed).groups()
         error, bound = map(float, shares)
         errors[heads] = float(re.search(r"error of the outputs +([\d.]+) %", printed)[1])
@@ -83,9 +81,8 @@ def test_held_out_images_are_neither_training_nor_test_images(experiment):
     assert (len(fitted), len(held_out)) == (50, 30)
 
 
-def test_locality_of_a_run_gives_a_table_figures_and_a_page(experiment, tmp_path, capsys):
-    assert main(["locality", str(find_run(experiment, "vit-n80-s3")), *MEASURED, "--output", str(tmp_path)]) == 0
-    assert "R² 3" in capsys.readouterr().out
+def test_locality_of_a_run_gives_a_table_figures_and_a_page(experiment, tmp_path, run_command):
+    assert "R² 3" in run_command("locality", find_run(experiment, "vit-n80-s3"), *MEASURED, "--output", tmp_path).out
     for name in ("index.html", "locality.json", "figures/attention_distances.png", "figures/attention_distances.svg"):
         assert (tmp_path / name).is_file()
     assert len(json.loads((tmp_path / "locality.json").read_text())["layers"]) == 2

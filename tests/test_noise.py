@@ -43,7 +43,6 @@ def _no_more_than_chance(report: Path) -> None:
         assert point["accuracy"]["low"] < 0.5 < point["accuracy"]["high"]
     assert {one["conclusion"] for one in analysis["comparisons"]} <= {"not enough evidence", "no conclusion"}
     lead = re.search(r'<div class="lead"><p>(.*?)</p>', (report / "index.html").read_text())
-    assert lead is not None
     assert lead.group(1).startswith(("None, as no model is clearly better than", "Not enough evidence to prefer"))
 
 

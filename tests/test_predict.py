@@ -167,10 +167,9 @@ def test_class_names_in_any_script_are_printed_and_shown_on_pages_as_they_are(tm
         assert all(name in page.read_text(encoding="utf-8") for name in names)
 
 
-def test_the_command_writes_one_row_for_each_image_and_reports_unreadable_ones(vit, photos, tmp_path, capsys):
+def test_the_command_writes_one_row_for_each_image_and_reports_unreadable_ones(vit, photos, tmp_path, run_command):
     words = ["predict", str(vit.path), str(photos), "--output", str(tmp_path / "new" / "out.csv"), "--top", "3"]
-    assert main(words) == 0
-    printed = capsys.readouterr()
+    printed = run_command(*words)
     rows = _read_csv(tmp_path / "new" / "out.csv")
     assert [row["image"] for row in rows] == [str(photos / name) for name in ORDER]
     classes = "predicted probability class_2 probability_2 class_3 probability_3".split()
@@ -194,14 +193,12 @@ def test_a_file_of_json_lines_has_the_same_rows(vit, photos, tmp_path):
     assert sum(found.by_class.values()) == len(found) == 2
 
 
-def test_without_an_output_the_table_and_the_json_are_printed(vit, photos, capsys, monkeypatch):
+def test_without_an_output_the_table_and_the_json_are_printed(vit, photos, run_command, monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.StringIO())
-    assert main(["predict", str(vit.path), str(photos), "--quiet"]) == 0
-    printed = capsys.readouterr().out
+    printed = run_command("predict", vit.path, photos, "--quiet").out
     assert "broken.jpg" in printed and "calibrated for images like the 30 validation images" in printed
     assert f"in {photos}/" in printed and f"{photos}/a.png" not in printed
-    assert main(["predict", str(vit.path), str(photos / "a.png"), "--json", "--quiet"]) == 0
-    predictions = json.loads(capsys.readouterr().out)
+    predictions = json.loads(run_command("predict", vit.path, photos / "a.png", "--json", "--quiet").out)
     assert predictions["temperature"] == vit.calibration.temperature and len(predictions["pictures"]) == 1
 
 
@@ -213,17 +210,15 @@ def test_a_summary_reports_that_all_of_ten_or_more_images_get_one_class():
     assert not any("for all" in line for line in lines(*[1] * 9) + lines(*[1] * 10, 0))
 
 
-def test_most_accurate_model_of_an_experiment_predicts_unless_one_is_named(trained_once, photos, capsys):
+def test_most_accurate_model_of_an_experiment_predicts_unless_one_is_named(trained_once, photos, run_command):
     analysis, *_ = read_analysis(trained_once)
     accuracy = {name: analysis.curve(name)[-1].accuracy.value for name in ("vit", "resnet")}
     best, other = ("resnet", "vit") if accuracy["resnet"] >= accuracy["vit"] else ("vit", "resnet")
-    assert main(["predict", str(trained_once), str(photos / "a.png"), "--json"]) == 0
-    printed = capsys.readouterr()
+    printed = run_command("predict", trained_once, photos / "a.png", "--json")
     size = f"{analysis.sizes[-1]} training images ({100 * accuracy[best]:.1f} %)"
     assert f"Model: {best}, " in printed.err and f"{size}; --model names another ({other})" in printed.err
     assert json.loads(printed.out)["pictures"] == [*vc.load(trained_once, best).predict(photos / "a.png").rows()]
-    assert main(["predict", str(trained_once), str(photos / "a.png"), "--model", other]) == 0
-    assert "Model: " not in capsys.readouterr().err
+    assert "Model: " not in run_command("predict", trained_once, photos / "a.png", "--model", other).err
 
 
 def test_a_timm_model_needs_weights_to_predict_the_classes_of_an_experiment(trained_once, photos, tmp_path):

@@ -14,7 +14,6 @@ from benchmarks import cues, differences, learned_runs, maps
 from tests.printed import find_difference
 from vit_vs_cnn.analysis.analysis import Analysis, read_analysis, read_table_analysis
 from vit_vs_cnn.analysis.answer import write_answer
-from vit_vs_cnn.cli import main
 from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.config.identity import hash_settings, run_identity
 from vit_vs_cnn.errors import InputError
@@ -89,7 +88,6 @@ DUPLICATES_QUOTED = [
 def test_a_readme_quotes_the_near_duplicates_of_its_report(path):
     """Either the share of near-duplicates at each size is in a table, or the largest decrease of accuracy is stated."""
     _, results, answers = read_analysis(path.parent)
-    assert answers is not None
     found = find_near_duplicates(path.parent, results)
     table = duplicates_table(found, longest_results(results), answers.correct or {})
     rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
@@ -135,10 +133,9 @@ def test_the_page_on_maps_has_the_scores_of_the_record():
     assert len(quoted) == 8 and {*quoted} <= expected
 
 
-def test_the_command_prints_the_answer_of_a_table(capsys):
+def test_the_command_prints_the_answer_of_a_table(run_command):
     path = RESULTS / "cifar10_cpu" / "results.csv"
-    assert main(["report", str(path)]) == 0
-    printed = capsys.readouterr().out
+    printed = run_command("report", path).out
     assert block_of(_name(path)) in printed
     assert "from accuracies alone" in printed
     assert not (path.parent / "report").exists()

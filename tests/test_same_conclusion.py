@@ -10,7 +10,6 @@ import torch
 
 from tests.experiments.tiny import run_quietly, tiny_config, tiny_experiment
 from tests.results import changed
-from vit_vs_cnn.cli import main
 from vit_vs_cnn.networks.evaluation import Predictions
 from vit_vs_cnn.runs.record import MAJORITY
 from vit_vs_cnn.runs.result import read_result
@@ -31,19 +30,13 @@ def trained(tmp_path_factory) -> Path:
     models["small"] = {"name": "resnet8", "options": {"width": 4}}
     run_quietly(tiny_experiment(root, protocol=protocol, models=models, execution={}))
     for run in (root / "tiny").glob("*-s*-*"):
-        _make_up(run)
+        model, _, seed = run.name.split("-")[:3]
+        labels = Predictions.load(run / "predictions.npz").labels
+        rng, count = np.random.default_rng([int(seed[1:]), *model.encode()]), len(labels)
+        score = np.random.default_rng(0).random(count) + rng.normal(0, 0.08, count)
+        right = torch.from_numpy(score < SHARES[model] + rng.normal(0, 0.01))
+        _replace_answers(run, torch.where(right, labels, (labels + 1) % 10))
     return root / "tiny"
-
-
-def _make_up(run: Path) -> None:
-    """Predictions with errors shared by all networks, and further ones by seed and network."""
-    model, _, seed = run.name.split("-")[:3]
-    labels = Predictions.load(run / "predictions.npz").labels
-    rng = np.random.default_rng([int(seed[1:]), *model.encode()])
-    count = len(labels)
-    score = np.random.default_rng(0).random(count) + rng.normal(0, 0.08, count)
-    right = torch.from_numpy(score < SHARES[model] + rng.normal(0, 0.01))
-    _replace_answers(run, torch.where(right, labels, (labels + 1) % 10))
 
 
 def _replace_answers(run: Path, answers: torch.Tensor) -> None:
@@ -69,12 +62,10 @@ def _stored(experiment: Path, folder: Path, keep) -> Path:
     return folder
 
 
-def _agreed(folder: Path, capsys) -> dict:
+def _agreed(folder: Path, run_command) -> dict:
     """Comparisons by pair, which are the same in ``compare`` and in ``report``."""
-    assert main(["compare", str(folder), "--parts", "accuracy", "--json"]) == 0
-    compared = json.loads(capsys.readouterr().out)
-    assert main(["report", str(folder)]) == 0
-    capsys.readouterr()
+    compared = json.loads(run_command("compare", folder, "--parts", "accuracy", "--json").out)
+    run_command("report", folder)
     reported = json.loads((folder / "report" / "analysis.json").read_text())
     groups = compared["accuracy"]["top1"]
     points = {point["model"]: point["accuracy"] for point in reported["accuracies"]}
@@ -101,20 +92,20 @@ def _by_pair(comparisons: list[dict]) -> dict:
     return found
 
 
-def test_compare_and_report_agree_on_three_models_over_three_seeds(trained, tmp_path, capsys):
-    agreed = _agreed(_stored(trained, tmp_path / "all", lambda *_: True), capsys)
+def test_compare_and_report_agree_on_three_models_over_three_seeds(trained, tmp_path, run_command):
+    agreed = _agreed(_stored(trained, tmp_path / "all", lambda *_: True), run_command)
     assert agreed["resnet", "vit"]["conclusion"] == "significantly better"
     assert agreed["small", "vit"]["conclusion"] == "not enough evidence"
     assert sorted(one["adjusted_for"] for one in agreed.values()) == [1, 2, 2]  # one is the primary comparison
 
 
-def test_compare_and_report_agree_on_two_models_with_a_missing_run(trained, tmp_path, capsys):
+def test_compare_and_report_agree_on_two_models_with_a_missing_run(trained, tmp_path, run_command):
     folder = _stored(trained, tmp_path / "some", lambda c, s: c != "small" and (c, s) != ("vit", "s5"))
-    (pair,) = _agreed(folder, capsys).values()
+    (pair,) = _agreed(folder, run_command).values()
     assert (pair["seeds"], pair["conclusion"]) == (2, "no conclusion")
 
 
-def test_every_table_opens_with_the_most_frequent_class_and_a_constant_network_is_named(trained, tmp_path, capsys):
+def test_every_table_opens_with_the_most_frequent_class_and_a_constant_network_is_named(trained, tmp_path, run_command):
     """A network that predicts one class has the accuracy of always predicting that class."""
     folder = _stored(trained, tmp_path / "constant", lambda c, s: c != "small" and s != "s5")
     (run,) = folder.glob("vit-n120-s3-*")
@@ -124,8 +115,7 @@ def test_every_table_opens_with_the_most_frequent_class_and_a_constant_network_i
     message = f"1 of the {len(labels.unique())} classes that occur"
     first = f"{100 * share:.1f}"
 
-    assert main(["report", str(folder)]) == 0
-    printed = capsys.readouterr().out
+    printed = run_command("report", folder).out
     assert "always the most" in printed and first in printed
     assert f"Warning: vit-n120-s3 predicts {message}" in " ".join(printed.split())
     report = folder / "report"
@@ -134,8 +124,7 @@ def test_every_table_opens_with_the_most_frequent_class_and_a_constant_network_i
     assert all(word in (report / "index.html").read_text() for word in (MAJORITY, message))
 
     out = tmp_path / "out"
-    assert main(["compare", str(folder), "--parts", "accuracy", "--output", str(out)]) == 0
-    printed = " ".join(capsys.readouterr().out.split())
+    printed = " ".join(run_command("compare", folder, "--parts", "accuracy", "--output", out).out.split())
     assert "always the" in printed and f" {first} " in printed
     assert f"vit-s3 predicts {message}" in printed
     assert (out / "tables" / "accuracy.csv").read_text().splitlines()[1] == f"{MAJORITY},,{first},,,"

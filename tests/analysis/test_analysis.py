@@ -59,7 +59,6 @@ def test_an_unfinished_experiment_is_analyzed_with_its_finished_runs():
 
 def test_table_of_results_has_the_analysis_of_its_results_and_plan(tmp_path):
     analysis = read_table_analysis(RECORD / "results.csv")
-    assert analysis.primary is not None
     assert (analysis.primary.train_size, analysis.primary.leader) == (10_000, "resnet")
     assert len(analysis.comparisons) == 5 and analysis.seeds == 3
     with pytest.raises(InputError):

@@ -38,7 +38,6 @@ def test_seed_variance_is_pooled_over_sizes_of_a_pair_and_not_over_other_models(
     differences = measured.differences("a", "b", [0, 1, 2])
     for one in compare_all(measured):
         variance = pool_seed_variance(differences, one.train_size)
-        assert variance is not None
         scale = np.sqrt(variance.variance / 3)
         assert one.distribution.seed_parts == ((pytest.approx(scale), variance.degrees_of_freedom),)
     assert {one.distribution.seed_parts[0][1] for one in compare_all(measured)} == {4, 2 + 0.15 * 2}

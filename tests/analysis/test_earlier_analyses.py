@@ -51,7 +51,6 @@ def conclude(folder: Path, **changes) -> Analysis:
 
 def rate(analysis: Analysis) -> float | None:
     """Error rate of the primary comparison; None if it has no conclusion."""
-    assert analysis.primary is not None
     return None if analysis.primary.caveat else analysis.primary.error_rate
 
 

@@ -24,7 +24,6 @@ def test_accuracies_and_predictions_are_found_by_model_size_and_seed():
     for result in results:
         scores = measured.scores(*result.coordinates[:2], [result.seed])
         assert scores.accuracy == result.accuracy
-        assert scores.correct is not None
         np.testing.assert_array_equal(scores.correct[0], correct[result.run])
     assert (~np.isnan(measured.accuracy)).sum() == len(results) == 10
     assert measured.shared_seeds(13, "a", "b") == []
@@ -137,7 +136,6 @@ def test_stored_predictions_become_answers_and_those_on_different_images_are_use
     for run, ids in {"x": "ijk", "y": "ijk", "other": "lmn"}.items():
         save(tmp_path, run, [*ids])
     answers = load_predictions(tmp_path, [make_result(run=run) for run in "xy"])
-    assert answers.correct is not None
     assert [answers.correct[run].tolist() for run in "xy"] == [[True, False, True]] * 2
     assert answers.class_counts.tolist() == [2, 1]
     for folds, is_known in (((None, None), False), ((0, 1), True)):

@@ -61,21 +61,16 @@ def test_frequencies_are_orthogonal_in_blocks_with_gaussian_lengths():
     assert many.mean(0).abs().max() < 5 / (101 * DIM) ** 0.5
 
 
-def unscaled_features(features):
-    """The features by their formula, which overflows for long queries and keys."""
-    frequencies = features.frequencies.double()
+def test_random_features_estimate_the_exponential_kernel_without_bias_and_with_the_known_variance():
+    queries, keys = (tensor[0, 0, :QUERIES] / 2 for tensor in tensors()[:2])
+    frequencies = RandomFeatures(DIM, 400_009, orthogonal=False).frequencies.double()
 
-    def phi(tokens):
+    def features(tokens):
+        """The features by their formula, which overflows for long queries and keys."""
         tokens = tokens / DIM**0.25
         exponents = tokens @ frequencies.mT - tokens.square().sum(-1, keepdim=True) / 2
         return exponents.exp() / len(frequencies) ** 0.5
 
-    return phi
-
-
-def test_random_features_estimate_the_exponential_kernel_without_bias_and_with_the_known_variance():
-    queries, keys = (tensor[0, 0, :QUERIES] / 2 for tensor in tensors()[:2])
-    features = unscaled_features(RandomFeatures(DIM, 400_009, orthogonal=False))
     estimates = features(queries) * features(keys) * 400_009
     kernel = ((queries * keys).sum(-1) / DIM**0.5).exp()
     # Var = K^2 (exp|q' + k'|^2 - 1) for one Gaussian frequency: lemma 2 of Choromanski et al.

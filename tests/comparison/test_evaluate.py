@@ -17,7 +17,6 @@ from torch import nn
 import vit_vs_cnn as vc
 from tests.experiments.tiny import run_quietly, tiny_experiment
 from tests.pictures import write_images
-from vit_vs_cnn.cli import main
 from vit_vs_cnn.errors import InputError
 
 #: Files, in which the class of an image is the name of its outermost folder.
@@ -162,13 +161,12 @@ def test_class_folders_and_a_table_of_their_files_give_the_same_result(vit, fold
 
 
 @pytest.mark.filterwarnings("always::UserWarning")
-def test_the_command_prints_and_writes_the_result_and_leaves_out_unreadable_images(vit, folder, tmp_path, capsys):
+def test_the_command_prints_and_writes_the_result_and_leaves_out_unreadable_images(vit, folder, tmp_path, run_command):
     shutil.copytree(folder, tmp_path / "photos")
     (tmp_path / "photos" / "ring" / "broken.jpg").write_text("none")
     shutil.copy(folder / "disc" / "a.png", tmp_path / "photos" / "contact sheet.png")
     words = ["evaluate", str(vit.path), str(tmp_path / "photos"), "--output", str(tmp_path / "new" / "classes.csv")]
-    assert main(words) == 0
-    printed = capsys.readouterr()
+    printed = run_command(*words)
     expected = vit.evaluate(folder)
     assert expected.lines[0] in printed.out and "9 images of 3 of 10 classes" in printed.out
     assert "warning: 1 of 10 images could not be read, the first" in printed.err
@@ -205,9 +203,7 @@ def test_images_without_usable_labels_are_refused(vit, images, labels, message):
         vit.evaluate(images, labels)
 
 
-def test_predict_refers_to_evaluate_if_all_images_are_in_class_folders(vit, folder, tmp_path, capsys):
-    assert main(["predict", str(vit.path), str(folder)]) == 0
-    assert f"vit-vs-cnn evaluate {vit.path} {folder}" in capsys.readouterr().err
+def test_predict_refers_to_evaluate_if_all_images_are_in_class_folders(vit, folder, tmp_path, run_command):
+    assert f"vit-vs-cnn evaluate {vit.path} {folder}" in run_command("predict", vit.path, folder).err
     shutil.copy(folder / "disc" / "a.png", tmp_path / "a.png")
-    assert main(["predict", str(vit.path), str(folder), str(tmp_path / "a.png")]) == 0
-    assert "evaluate" not in capsys.readouterr().err
+    assert "evaluate" not in run_command("predict", vit.path, folder, tmp_path / "a.png").err

@@ -9,7 +9,6 @@ from jsonschema import Draft202012Validator
 
 from tests.experiments.tiny import tiny_config
 from tests.refused import refused
-from vit_vs_cnn import cli
 from vit_vs_cnn.api import load_experiment
 from vit_vs_cnn.commands import COMMANDS
 from vit_vs_cnn.config.experiment import Budget, Experiment, experiment_from_dict, find_config, read_config
@@ -193,11 +192,10 @@ def _schema_errors(values):
     return [error.message for error in Draft202012Validator(config_schema()).iter_errors(values)]
 
 
-def test_the_json_schema_refuses_unknown_names_types_and_choices_and_is_that_of_the_command(capsys):
+def test_the_json_schema_refuses_unknown_names_types_and_choices_and_is_that_of_the_command(run_command):
     wrong = {"models": {"vit": {"nam": "vit_nano"}}}, {"protocol": {"seeds": "all"}}, {"executor": {"name": "slurm"}}
     assert all(_schema_errors(values) for values in wrong)
-    assert cli.main(["schema"]) == 0
-    assert capsys.readouterr().out == (CONFIGS[0].parent / "schema.json").read_text()
+    assert run_command("schema").out == (CONFIGS[0].parent / "schema.json").read_text()
 
 
 def test_a_config_is_found_by_its_name_unless_a_file_has_it(tmp_path, monkeypatch):

@@ -35,11 +35,10 @@ def runs(trained_once):
 
 
 @pytest.mark.parametrize("model", ["vit", "resnet"])
-def test_exported_weights_open_as_the_same_network(runs, model, tmp_path, capsys):
+def test_exported_weights_open_as_the_same_network(runs, model, tmp_path, run_command):
     formats = ["safetensors", *(["timm"] if model == "vit" else [])]
     command = ["export", str(runs[model].parent), "--output", str(tmp_path), "--format", *formats]
-    assert main([*command, "--model", model]) == 0
-    assert "largest difference of a logit" in capsys.readouterr().out
+    assert "largest difference of a logit" in run_command(*command, "--model", model).out
     before, after = TrainedNetwork.open(runs[model]), TrainedNetwork.open(tmp_path / "model.safetensors")
     images = torch.randint(0, 256, (3, 3, 32, 32), dtype=torch.uint8)
     with torch.no_grad():

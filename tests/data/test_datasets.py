@@ -118,7 +118,6 @@ def test_given_splits_are_kept(options):
     thirds = zip(("train", "val", "test"), np.split(np.arange(36), 3), strict=True)
     given = open_dataset({name: (PIXELS[part], LABELS[part]) for name, part in thirds}, options())
     held = given.validation()
-    assert held is not None
     for source, place in ((given.train(), 0), (held, 12), (given.test(), 24)):
         assert torch.equal(source.images, torch.from_numpy(FIRST[place : place + 12]))
 
@@ -226,20 +225,16 @@ def test_a_damaged_image_is_named_with_its_index(options, tmp_path, damage):
             open_dataset([(one, place % 2) for place, one in enumerate(given)], options())
 
 
-def _mirror_some(image):
-    return image.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if random.random() < 0.5 else image
-
-
-def _shift(image):
-    return Image.fromarray(np.roll(np.asarray(image), np.random.randint(1000), axis=1))
-
-
 class RandomLabels(Pictures):
     def __getitem__(self, index):
         return super().__getitem__(index)[0], int(torch.randint(3, ()))
 
 
-TRANSFORMS = RandomResizedCrop((ROWS, COLS), scale=(0.2, 0.6)), _mirror_some, _shift
+TRANSFORMS = (
+    RandomResizedCrop((ROWS, COLS), scale=(0.2, 0.6)),
+    lambda image: image.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if random.random() < 0.5 else image,
+    lambda image: Image.fromarray(np.roll(np.asarray(image), np.random.randint(1000), axis=1)),
+)
 
 
 @pytest.mark.parametrize("dataset", [*(Pictures(transform=transform) for transform in TRANSFORMS), RandomLabels()])

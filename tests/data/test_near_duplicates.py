@@ -14,15 +14,11 @@ from vit_vs_cnn.data.near_duplicates import DuplicatePairs, near_duplicate_pairs
 @pytest.fixture(scope="module")
 def image_files():
     """Tiles of the two sample photographs of scikit-learn, split into every fifth tile and the others."""
-    tiles = torch.cat([_tiles(torch.from_numpy(photo.copy())) for photo in load_sample_images().images])
+    photos = torch.from_numpy(np.stack(load_sample_images().images))[:, :420, :630]
+    tiles = photos.unfold(1, 70, 70).unfold(2, 70, 70).flatten(0, 2)
     tiles = tiles[tiles.float().flatten(1).std(1) > 25]  # an empty sky has no detail that identifies it
     apart = torch.arange(len(tiles)) % 5 == 0
     return tiles[apart], tiles[~apart]
-
-
-def _tiles(photo):
-    strips = photo[:420, :630].permute(2, 0, 1).unfold(1, 70, 70).unfold(2, 70, 70)
-    return strips.permute(1, 2, 0, 3, 4).reshape(-1, 3, 70, 70)
 
 
 def _labelled(pixels) -> LabelledImages:

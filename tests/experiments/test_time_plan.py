@@ -286,7 +286,6 @@ def test_linear_probes_are_fine_tuned_too_where_the_minutes_allow(pool, monkeypa
     tuned = {"vit_finetuned", "cnn_finetuned"}
     assert ("Left out: fine-tuning of pretrained models. To include this: --minutes" in text) != is_tuned
     assert tuned & experiment.models.keys() == (tuned if is_tuned else set())
-    assert experiment.protocol.pairs is not None
     assert (experiment.protocol.pairs[0] == ["vit_finetuned", "cnn_finetuned"]) == is_tuned
     assert experiment.models["vit_pretrained"].finetune.head
     write_config(experiment)

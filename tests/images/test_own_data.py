@@ -157,7 +157,6 @@ def test_the_answer_begins_with_a_warning_of_near_duplicate_test_images(tmp_path
     values = {**_values(tmp_path), "output": tmp_path, "data": {"validation_fraction": 0.2}}
     values["protocol"] |= {"train_sizes": (np.int64(60),), "seeds": range(1)}
     found = vc.train(values, data={"train": (pixels[:60], labels[:60]), "test": (pixels[30:], labels[30:])}, quiet=True)
-    assert found is not None
     warning = "The accuracies cannot be relied on: 30 of 60 test images are near-duplicates of training images."
     assert found.answer.startswith(warning)
     assert " on your images: " in found.answer

@@ -71,13 +71,9 @@ def _responses(asked):
     return nn.functional.conv_transpose2d(answers.relu() ** 4, torch.ones(1, 1, SIDE, SIDE)).squeeze(1)
 
 
-def _contrast(asked):
-    """Contrast of the image: does not depend on the network."""
-    return asked.images.diff(dim=3).abs()[:, 0]
-
-
 KNOWS = SaliencyMethod("knows", "the network's own answers", "any", True, _responses)
-EDGES = SaliencyMethod("edges", "contrast of the image", "any", False, _contrast)
+#: Does not depend on the network.
+EDGES = SaliencyMethod("edges", "contrast", "any", False, lambda asked: asked.images.diff(dim=3).abs()[:, 0])
 
 
 @pytest.fixture(scope="module")

@@ -132,14 +132,6 @@ class Nudged(nn.Module):
         return (weights @ values, weights) if return_weights else weights @ values
 
 
-def nudge(model, layer, step):
-    attention = model.encoder.blocks[layer].attention
-    if attention.window is not None:
-        attention.window = Nudged(attention.window, step)
-    else:
-        attention.inner_attention = Nudged(attention.inner_attention, step)
-
-
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
 def test_gradients_equal_finite_differences(layout):
     classes = torch.tensor([2, 0, 5])
@@ -149,7 +141,9 @@ def test_gradients_equal_finite_differences(layout):
         logits = []
         for size in (1e-5, -1e-5):
             model = vit(**layout)
-            nudge(model, layer, size * direction)
+            attention = model.encoder.blocks[layer].attention
+            part = "inner_attention" if attention.window is None else "window"
+            setattr(attention, part, Nudged(getattr(attention, part), size * direction))
             logits.append(model(images()).gather(1, classes[:, None]).squeeze(1))
         slope = (logits[0] - logits[1]) / 2e-5
         torch.testing.assert_close(slope, (maps.gradients[layer] * direction).sum(dim=(1, 2, 3)), rtol=1e-6, atol=1e-8)

@@ -50,7 +50,6 @@ def test_conv_stem_has_the_stride_of_the_patch(patch_size, convolutions):
     embedding = PatchEmbedding((3 * patch_size, 5 * patch_size), patch_size, CHANNELS, 12, stem="conv")
     assert embedding.grid_size == (3, 5)
     assert embedding(torch.randn(BATCH, CHANNELS, 3 * patch_size, 5 * patch_size)).shape == (BATCH, 15, 12)
-    assert embedding.stem is not None
     assert sum(isinstance(layer, torch.nn.Conv2d) for layer in embedding.stem) == convolutions
 
 

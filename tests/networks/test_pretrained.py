@@ -220,23 +220,16 @@ def test_a_fine_tuned_network_opens_without_its_pretrained_weights(pretrained, t
 
 
 def test_an_allowed_overlap_is_counted_and_reported(pretrained, tmp_path):
-    values, root = _values(pretrained, tmp_path), str(_folder_of(pretrained, tmp_path / "images"))
-    values["data"] = {"source": "folder", "root": root, "folder": {"image_size": 24}, "validation_fraction": 0.25}
+    values, root, images = _values(pretrained, tmp_path), tmp_path / "images", ExperimentData(pretrained.data).images
+    for number, (image, label) in enumerate(zip(images.images, images.labels.tolist(), strict=True)):
+        (root / str(label)).mkdir(parents=True, exist_ok=True)
+        Image.fromarray(image.permute(1, 2, 0).numpy()).save(root / str(label) / f"{number}.png")
+    values["data"] = {"source": "folder", "root": str(root), "folder": {"image_size": 24}, "validation_fraction": 0.25}
     values["protocol"]["train_sizes"] = ["all"]
     values["models"]["tuned"]["weights"]["max_known_overlap"] = 120
     (result,) = run_quietly(experiment_from_dict(values))
     assert 0 < result.start.scored_images_in_start <= result.scores.scored_images
     assert any("Start weights were trained on test images" in text for text in analyze([result]).warnings())
-
-
-def _folder_of(experiment, folder):
-    """Its training images as files, in a folder for each class."""
-    images = ExperimentData(experiment.data).images
-    for number, (image, label) in enumerate(zip(images.images, images.labels.tolist(), strict=True)):
-        place = folder / str(label)
-        place.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(image.permute(1, 2, 0).numpy()).save(place / f"{number}.png")
-    return folder
 
 
 def test_a_wrong_weights_setting_is_refused_with_the_reason(tmp_path, monkeypatch):

@@ -16,7 +16,6 @@ from tests.experiments.tiny import tiny_config
 from tests.results import changed, make_result
 from vit_vs_cnn.analysis.analysis import analyze
 from vit_vs_cnn.analysis.answer import write_answer
-from vit_vs_cnn.cli import main
 from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.images.near_duplicates import NearDuplicates
@@ -200,12 +199,11 @@ def test_missing_predictions_are_a_warning_without_an_error_text_on_the_page(tmp
     assert ">Classes and examples</h2>" not in html
 
 
-def test_the_command_prints_the_table_and_the_missing_runs_and_writes_the_report(trained_once, tmp_path, capsys):
+def test_the_command_prints_the_table_and_the_missing_runs_and_writes_the_report(trained_once, tmp_path, run_command):
     shutil.copytree(trained_once.parent, tmp_path / "runs")
     folder = tmp_path / "runs" / trained_once.name
     next(folder.glob("*/result.json")).unlink()
-    assert main(["report", str(folder)]) == 0
-    printed = capsys.readouterr().out
+    printed = run_command("report", folder).out
     assert "training images" in printed
     assert "\nnote: Of 4 runs 1 is not finished. The report contains the others." in printed
     assert f"The report is {folder / 'report' / 'index.html'}" in printed.replace("\n", "")

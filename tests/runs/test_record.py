@@ -61,12 +61,11 @@ def test_a_value_keeps_its_type_in_a_table(value, tmp_path):
     assert (row["value"], type(row["value"])) == (value, type(value))
 
 
-def test_a_record_is_reported_and_its_status_is_finished(recorded, tmp_path, capsys):
+def test_a_record_is_reported_and_its_status_is_finished(recorded, tmp_path, capsys, run_command):
     assert cli.main(["report", str(recorded), "--output", str(tmp_path / "again")]) == 0
     assert (tmp_path / "again" / "index.html").exists()
     capsys.readouterr()
-    assert cli.main(["status", str(recorded)]) == 0
-    assert "4 of 4 done" in capsys.readouterr().out
+    assert "4 of 4 done" in run_command("status", recorded).out
 
 
 @pytest.mark.parametrize("damage", ["cut", "no archive", "a run less", "an image less"])

@@ -122,9 +122,8 @@ def test_a_terminal_shows_running_and_failed_runs_during_the_block_only(folder):
     assert text.endswith("\r" + 4 * "\x1b[1A\x1b[2K")  # up and erased, each line
 
 
-def test_the_command_prints_a_table_or_json(folder, capsys):
-    assert main(["status", str(folder)]) == 0
-    printed = capsys.readouterr().out
+def test_the_command_prints_a_table_or_json(folder, capsys, run_command):
+    printed = run_command("status", folder).out
     for word in ("vit-n50-s0", "50.0 % in 30 s", "out of memory", "1 of 4 done"):
         assert word in printed
     assert main(["status", str(folder), "--json"]) == 0

@@ -158,7 +158,6 @@ def test_every_parameter_of_a_trainable_layer_gets_a_gradient(options):
     x = images()
     layer(x).square().sum().backward()
     for name, parameter in layer.named_parameters():
-        assert parameter.grad is not None, name
         assert parameter.grad.isfinite().all(), name
         # The query weight has no gradient while the key weight is zero, as at the start.
         assert bool(parameter.grad.any()) == (name != "query_weight"), name

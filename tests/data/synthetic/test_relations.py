@@ -36,7 +36,6 @@ def test_one_object_alone_does_not_predict_the_label(draw, place, label):
 @pytest.mark.parametrize("difficulty", [0.0, 0.5, 1.0])
 def test_whole_objects_are_in_opposite_quarters(difficulty):
     masks = render_pairs(60, key=counter_key(1), prefix="x", image_size=48, difficulty=difficulty).masks
-    assert masks is not None
     quarters = masks.reshape(-1, 2, 24, 2, 24).any(dim=(2, 4))
     falling, rising = quarters[:, 0, 0] & quarters[:, 1, 1], quarters[:, 0, 1] & quarters[:, 1, 0]
     assert (falling ^ rising).all()
