@@ -37,8 +37,7 @@ def _words(values: dict, folder: Path) -> list[str]:
 def finished(tmp_path_factory) -> Path:
     """A small experiment with two sizes and two seeds, run from its config file."""
     root = tmp_path_factory.mktemp("finished")
-    values = tiny_config(root / "runs")
-    values["protocol"] |= {"train_sizes": [60, "all"], "seeds": [3, 4], "budget": {"steps": 4}}
+    values = tiny_config(root / "runs", train_sizes=[60, "all"], seeds=[3, 4], budget={"steps": 4})
     values["models"]["resnet"]["options"] = {}
     assert main(_words(values, root)) == 0
     return root
@@ -236,10 +235,8 @@ assert "matplotlib.figure" in sys.modules and "matplotlib.pyplot" not in sys.mod
 )
 def test_a_run_finishes_with_arguments_of_lightnings_trainer(tmp_path, monkeypatch, trainer):
     monkeypatch.chdir(tmp_path)
-    values = tiny_config(tmp_path)
-    values["models"].pop("resnet")
+    values = tiny_config(tmp_path, only="vit", budget={"steps": 2})
     values["models"]["vit"].pop("ema_half_life")  # which half precision refuses
-    values["protocol"]["budget"] = {"steps": 2}
     values["trainer"] = {"accelerator": "cpu", "devices": 1, "logger": False} | trainer
     assert main(_words(values, tmp_path)) == 0
     assert any(tmp_path.rglob("events.out.tfevents*")) == (values["trainer"]["logger"] is True)
@@ -248,9 +245,7 @@ def test_a_run_finishes_with_arguments_of_lightnings_trainer(tmp_path, monkeypat
 @pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM])
 def test_a_stopped_command_saves_its_state_and_resumes(tmp_path, capsys, number):
     """A step has two batches here, so that the signal may arrive between them."""
-    values = tiny_config(tmp_path)
-    values["protocol"]["budget"] = {"steps": 50}
-    values["models"].pop("vit")
+    values = tiny_config(tmp_path, budget={"steps": 50}, only="resnet")
     words = _words(values, tmp_path)
 
     def interrupt() -> None:

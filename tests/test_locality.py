@@ -23,13 +23,12 @@ MEASURED = ["--count", "60", "--held-out", "24"]
 def experiment(tmp_path_factory) -> Path:
     """A ResNet, a ViT with 4 x 4 patches, and the ResNet converted to trainable attention."""
     root = tmp_path_factory.mktemp("locality")
-    values = tiny_config(root)
+    values = tiny_config(root, train_sizes=[80], seeds=[3, 4], budget={"steps": 2})
     values["data"]["synthetic"] |= {"image_size": 16}
     values["models"]["vit"]["options"] |= {"patch_size": 4}
     resnet = {**values["models"]["resnet"], "name": "resnet8", "options": {"width": 4, "zero_init_residual": False}}
     released = {**resnet, "name": "attention/resnet8", "options": {**resnet["options"], "released": True}}
     values["models"] |= {"resnet": resnet, "released": {**released, "starts_from": "resnet"}}
-    values["protocol"] |= {"train_sizes": [80], "seeds": [3, 4], "budget": {"steps": 2}}
     values["data"]["augmentation"] = {}
     (root / "locality.yaml").write_text(yaml.safe_dump(values))
     assert main(["train", "--config", str(root / "locality.yaml")]) == 0

@@ -11,8 +11,7 @@ from vit_vs_cnn.config.reading import override
 
 
 def _values(output, by_size, sizes=(60, "all")):
-    values = tiny_config(output)
-    values["protocol"] |= {"train_sizes": list(sizes), "budget": {"steps": 2}}
+    values = tiny_config(output, train_sizes=list(sizes), budget={"steps": 2})
     values["models"]["vit"]["by_size"] = by_size
     return values
 

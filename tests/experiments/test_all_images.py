@@ -25,8 +25,7 @@ def _photos(root: Path) -> Path:
 def _experiment(tmp_path: Path, photos: Path):
     folder = {"image_size": 16, "test_fraction": 0.25, "cache": str(tmp_path / "cache")}
     data = {"source": "folder", "root": str(photos), "folder": folder, "validation_fraction": 0.25}
-    values = tiny_config(tmp_path, data=data)
-    values["protocol"] |= {"train_sizes": [12], "seeds": [0, 3], "budget": {"steps": 2}, "batch_size": 4}
+    values = tiny_config(tmp_path, data=data, train_sizes=[12], seeds=[0, 3], budget={"steps": 2}, batch_size=4)
     return experiment_from_dict(values)
 
 

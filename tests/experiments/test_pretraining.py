@@ -20,13 +20,12 @@ PRETRAIN = {"steps": 5, "mask": 0.5, "patch": 8}
 
 def _values(output, *, data=None, budget=None, **models):
     """Images of 16 x 16 pixels, two sizes and one seed; each model is a tiny ResNet with other settings."""
-    values = tiny_config(output)
+    values = tiny_config(output, train_sizes=[60, 80], batch_size=16, budget=budget or {"steps": 4})
     values["data"]["synthetic"] |= {"image_size": 16}
     values["data"] |= data or {}
     values["executor"] = {"name": "local"}
     resnet = values["models"]["resnet"] | {"options": {"width": 2}}
     values["models"] = {name: resnet | settings for name, settings in models.items()}
-    values["protocol"] |= {"train_sizes": [60, 80], "batch_size": 16, "budget": budget or {"steps": 4}}
     return values
 
 

@@ -11,10 +11,9 @@ from vit_vs_cnn.runs.result import StartKind, read_result
 
 
 def _values(output, **more):
-    values = tiny_config(output)
+    values = tiny_config(output, budget={"steps": 4})
     resnet = values["models"]["resnet"]
     values["models"] = {"longer": {**resnet, "starts_from": "resnet"}, "resnet": resnet} | more
-    values["protocol"]["budget"] = {"steps": 4}
     return values
 
 

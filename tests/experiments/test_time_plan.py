@@ -36,10 +36,9 @@ def pool() -> ExperimentData:
 
 
 def _values(output: Path, **changes) -> dict:
-    values = tiny_config(output, minutes=3.0)
+    values = tiny_config(output, minutes=3.0, budget={"steps": 100}, batch_size=14)
     values["data"]["synthetic"] = {"train_images": 1300, "test_images": 60, "image_size": 8}
     values["models"]["vit"]["options"] |= {"patch_size": 2, "embed_dim": 12}  # matched to the ResNet
-    values["protocol"] |= {"budget": {"steps": 100}, "batch_size": 14}
     return values | {"executor": "local"} | changes
 
 

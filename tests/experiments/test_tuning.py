@@ -28,9 +28,8 @@ SPACE = {"optimizer.lr": {"low": 1e-3, "high": 0.1, "log": True}, "label_smoothi
 
 
 def values_with(output, **tuning):
-    values = tiny_config(output)
+    values = tiny_config(output, train_sizes=[60, "all"], budget={"steps": 2})
     values["data"]["augmentation"] = {}
-    values["protocol"] |= {"train_sizes": [60, "all"], "budget": {"steps": 2}}
     model = {"class_path": "tests.workers.killer.Fragile", "init_args": {"fixed": str(output)}}
     values["models"] = {"linear": model, "other": {**model, "recipe": "none"}}
     return values | {"tuning": {"trials": 3, "splits": 1, "space": SPACE, **tuning}}

@@ -1,20 +1,29 @@
 """An experiment that takes seconds and uses all state that a resumed run must restore."""
 
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
 from vit_vs_cnn.config.experiment import Experiment, experiment_from_dict
+from vit_vs_cnn.config.schema import Protocol
 from vit_vs_cnn.experiments.runner import run_experiment
 from vit_vs_cnn.images.experiment_data import ExperimentData
 from vit_vs_cnn.networks.preparation import grid
 from vit_vs_cnn.runs.result import RunResult
 from vit_vs_cnn.runs.run import Run
 
+PROTOCOL_SETTINGS = {field.name for field in fields(Protocol)}
 
-def tiny_config(output: Path, **changes: Any) -> dict[str, Any]:
-    """Both models on 120 synthetic images, with every source of randomness enabled."""
+
+def tiny_config(output: Path, *, only: str = "", **changes: Any) -> dict[str, Any]:
+    """Both models on 120 synthetic images, with every source of randomness enabled.
+
+    Arguments:
+        only: name of a model that is kept alone; empty for both.
+        changes: other blocks, or other settings of the protocol.
+    """
     sizes = {"patch_size": 8, "embed_dim": 24, "depth": 2, "num_heads": 3}
     vit = {"recipe": "none", "name": "vit_nano", "options": {**sizes, "dropout": 0.2, "drop_path": 0.3}}
     resnet = {"recipe": "none", "name": "resnet8", "options": {"width": 4}, "optimizer": {"name": "sgd", "lr": 0.05}}
@@ -33,6 +42,8 @@ def tiny_config(output: Path, **changes: Any) -> dict[str, Any]:
         "trainer": {**trainer, "gradient_clip_val": 1.0, "accumulate_grad_batches": 2},
         "execution": {"checkpoint_interval": 3, "validation_interval": 5},
     }
+    values["protocol"] |= {name: changes.pop(name) for name in [*changes] if name in PROTOCOL_SETTINGS}
+    values["models"] = {name: model for name, model in values["models"].items() if only in ("", name)}
     return values | changes
 
 

@@ -145,17 +145,15 @@ def test_images_are_prepared_unless_they_have_the_size_of_the_weights_and_are_no
 @pytest.fixture(scope="module")
 def pretrained(tmp_path_factory):
     """An experiment trained on images that no other test uses."""
-    values = tiny_config(tmp_path_factory.mktemp("pretrained"), name="before")
+    values = tiny_config(tmp_path_factory.mktemp("pretrained"), name="before", budget={"steps": 3})
     values["data"]["synthetic"] |= {"seed": 7, "image_size": 24}
-    values["protocol"]["budget"] = {"steps": 3}
     experiment = experiment_from_dict(values)
     run_quietly(experiment)
     return experiment
 
 
 def _values(pretrained, output, model="resnet", **more):
-    values = tiny_config(output)
-    values["protocol"]["budget"] = {"steps": 3}
+    values = tiny_config(output, budget={"steps": 3})
     given = {"run": str(pretrained.folder), "model": model}
     values["models"] = {"tuned": {**values["models"][model], "weights": given, **more}}
     return values
@@ -257,10 +255,9 @@ def test_weights_that_do_not_fit_and_options_of_timm_that_download_weights_are_r
 
 
 def test_a_model_with_missing_optional_weights_is_left_out(tmp_path):
-    values = tiny_config(tmp_path)
+    values = tiny_config(tmp_path, pairs=[["vit", "resnet"], ["resnet", "tuned"]])
     weights = {"file": str(tmp_path / "nowhere.pth"), "optional": True}
     values["models"]["tuned"] = {**values["models"]["resnet"], "weights": weights}
-    values["protocol"]["pairs"] = [["vit", "resnet"], ["resnet", "tuned"]]
     experiment, missing = drop_missing_weights(experiment_from_dict(values))
     assert list(experiment.models) == ["vit", "resnet"]
     assert experiment.protocol.pairs == [["vit", "resnet"]]
@@ -359,8 +356,7 @@ def test_a_network_is_found_by_the_shapes_of_its_tensors(name):
 def test_the_documented_pair_with_the_same_pretraining_is_fine_tuned_and_its_attention_is_shown(tmp_path):
     vit = ("timm/vit_small_patch16_dinov3.lvd1689m", {"embed_dim": 48, "depth": 2, "num_heads": 3})
     cnn = ("timm/convnext_tiny.dinov3_lvd1689m", {"depths": [1, 1, 1, 1], "dims": [8, 8, 8, 8]})
-    values = tiny_config(tmp_path, models={})
-    values["protocol"]["budget"] = {"steps": 2}
+    values = tiny_config(tmp_path, models={}, budget={"steps": 2})
     for key, (name, options) in {"vit": vit, "cnn": cnn}.items():
         assert f"--models.{key}_pretrained.name {name}" in GUIDE.read_text(encoding="utf-8")
         path = _saved(_without_values(name.removeprefix("timm/"), **options), tmp_path / f"{key}.safetensors")

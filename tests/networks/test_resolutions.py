@@ -54,11 +54,10 @@ def photographs(tmp_path_factory):
 @pytest.fixture(scope="module")
 def experiment(photographs, tmp_path_factory):
     folder = tmp_path_factory.mktemp("experiment")
-    values = tiny_config(folder, name="resolutions")
+    values = tiny_config(folder, name="resolutions", train_sizes=[20], seeds=[0, 1], budget={"steps": 2})
     values["data"] |= {"source": "folder", "root": str(photographs)}
     values["data"]["folder"] = {"image_size": 16, "cache": str(folder / "cache")}
     values["data"]["augmentation"] = {"crop_padding": 2, "flip": True}
-    values["protocol"] |= {"train_sizes": [20], "seeds": [0, 1], "budget": {"steps": 2}}
     cnn = _weights(folder / "cnn", "test_resnet", input_size=[3, 24, 24], crop_pct=0.75, interpolation="bilinear")
     vit = _weights(folder / "vit", "test_vit", input_size=[3, 160, 160], crop_pct=1.0)
     values["models"] = {

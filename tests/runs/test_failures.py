@@ -20,8 +20,7 @@ from vit_vs_cnn.workers.run import WorkRequest, run_one
 
 
 def _values(output, fixed, **models):
-    values = tiny_config(output)
-    values["protocol"] |= {"budget": {"steps": 3}}
+    values = tiny_config(output, budget={"steps": 3})
     values["data"]["augmentation"] = {}
     own = {"class_path": "tests.workers.killer.Fragile", "init_args": {"fixed": str(fixed)}}
     values["models"] = {"own": own, "resnet": values["models"]["resnet"], **models}

@@ -142,8 +142,7 @@ def _recipe(output: Path, *, train_size=120, seed=3, lr=0.05, start_lr=0.05, sco
     """Hash of the recipe of a model that starts from another one."""
     small = {"name": "resnet8", "options": {"width": 2}, "optimizer": {"name": "sgd", "lr": start_lr}}
     longer = {**small, "optimizer": {"name": "sgd", "lr": lr}, "starts_from": "first"}
-    values = tiny_config(output, models={"first": small, "second": longer})
-    values["protocol"] |= {"scored_on": scored_on, **protocol}
+    values = tiny_config(output, models={"first": small, "second": longer}, scored_on=scored_on, **protocol)
     fingerprint = "f00-ba4" if scored_on == "test" else "f00"
     experiment = experiment_from_dict(values)
     return hash_run_recipe(Run(experiment, "second", train_size, experiment.protocol.budget, seed, fingerprint))

@@ -103,8 +103,7 @@ def test_learning_rates_decrease_from_the_head_to_the_stem(wrapped):
 
 
 def test_finetuning_resumes_to_the_same_weights(tmp_path):
-    values = tiny_config(tmp_path)
-    values["protocol"]["budget"] = {"steps": 10}
+    values = tiny_config(tmp_path, budget={"steps": 10})
     run_quietly(experiment_from_dict({**values, "models": {"resnet": values["models"]["resnet"]}}))
     given = str(TrainedNetwork.open(tmp_path / "tiny").path)
     tuned = values["models"]["resnet"] | {"weights": {"run": given}, "finetune": {"last": 2}}

@@ -46,9 +46,8 @@ def _stamps(folder: Path) -> dict[Path, int]:
 
 
 def _config(folder: Path) -> Path:
-    values = tiny_config(folder / "runs")
+    values = tiny_config(folder / "runs", train_sizes=[60, 120], seeds=[3, 4], budget={"steps": 20})
     values["data"]["synthetic"] |= {"image_size": 16}
-    values["protocol"] |= {"train_sizes": [60, 120], "seeds": [3, 4], "budget": {"steps": 20}}
     values["models"]["resnet"]["options"]["width"] = 2
     folder.mkdir()
     (folder / "tiny.yaml").write_text(yaml.safe_dump(values))

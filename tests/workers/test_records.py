@@ -38,8 +38,7 @@ STOPPING = {"class_path": "EarlyStopping", "init_args": NEVER_BETTER}
 
 def _resnet(output: Path, *, steps: int = 12, trainer: dict[str, Any] | None = None, **changes: Any) -> dict[str, Any]:
     """One ResNet on 120 images."""
-    values = tiny_config(output, protocol={"budget": {"steps": steps}, "batch_size": 14}, **changes)
-    values["models"] = {"resnet": values["models"]["resnet"]}
+    values = tiny_config(output, protocol={"budget": {"steps": steps}, "batch_size": 14}, **changes, only="resnet")
     values["trainer"] = {"accelerator": "cpu", "devices": 1, "logger": False, **(trainer or {})}
     values["execution"] = {"checkpoint_interval": 3, "validation_interval": 3} | values["execution"]
     return values

@@ -74,8 +74,7 @@ def _assert_same(one: Any, other: Any, where: str) -> None:
     ("precision", "optimizer", "is_compiled"), [("32-true", "adamw", True), ("bf16-mixed", "muon", False)]
 )
 def test_killed_runs_resume_bit_for_bit(tmp_path, precision, optimizer, is_compiled):
-    values = tiny_config(tmp_path)
-    values["protocol"] |= {"budget": {"steps": 11}, "compile": is_compiled}
+    values = tiny_config(tmp_path, budget={"steps": 11}, compile=is_compiled)
     values["trainer"] |= {"precision": precision}
     values["models"]["vit"]["optimizer"] = {"name": optimizer}
     uninterrupted, killed = _two_outputs(values)
@@ -95,9 +94,8 @@ def test_killed_runs_resume_bit_for_bit(tmp_path, precision, optimizer, is_compi
 @pytest.mark.parametrize("precision", ["32-true", "bf16-mixed", "bf16-true"])
 def test_a_validation_interrupted_by_a_kill_is_logged(tmp_path, precision, steps):
     """Step 15 has a checkpoint, unless it is the last step."""
-    values = tiny_config(tmp_path)
+    values = tiny_config(tmp_path, budget={"steps": steps})
     values["models"] = {"vit": values["models"]["vit"] | {"ema_half_life": None}}
-    values["protocol"] |= {"budget": {"steps": steps}}
     values["trainer"] |= {"precision": precision}
     uninterrupted, killed = _two_outputs(values)
     assert _in_child(uninterrupted) == 0
@@ -111,8 +109,7 @@ def test_a_validation_interrupted_by_a_kill_is_logged(tmp_path, precision, steps
 def test_callback_state_from_validation_survives_an_interruption(tmp_path, hook, patience, ends):
     """The checkpoint of step 15 is older than the validation of step 15."""
     stopping = {"monitor": "val/accuracy", "mode": "max", "patience": patience, "min_delta": 2.0}
-    values = tiny_config(tmp_path)
-    values["models"].pop("vit")
+    values = tiny_config(tmp_path, only="resnet")
     values["trainer"] |= {"callbacks": {"class_path": "EarlyStopping", "init_args": stopping}}
     uninterrupted, killed = _two_outputs(values)
     _run(uninterrupted)
@@ -134,9 +131,7 @@ def test_callback_state_from_validation_survives_an_interruption(tmp_path, hook,
     ],
 )
 def test_a_stopped_run_resumes_bit_for_bit_and_calls_callbacks_for_every_batch(tmp_path, precision, hook, step):
-    values = tiny_config(tmp_path)
-    values["models"].pop("vit")
-    values["protocol"] |= {"budget": {"steps": 7}}
+    values = tiny_config(tmp_path, only="resnet", budget={"steps": 7})
     values["trainer"] |= {"precision": precision, "callbacks": {"class_path": "tests.workers.killer.CountBatches"}}
     values["execution"] |= {"validation_interval": 7}
     uninterrupted, killed = _two_outputs(values)
@@ -155,8 +150,7 @@ def test_a_stopped_run_resumes_bit_for_bit_and_calls_callbacks_for_every_batch(t
 
 @pytest.mark.parametrize("moment", [(TestSetLog, "record"), (Run, "write_result")], ids=lambda moment: moment[1])
 def test_a_run_interrupted_after_its_evaluation_is_not_evaluated_again(tmp_path, moment):
-    values = tiny_config(tmp_path, protocol={"seeds": [3], "budget": {"steps": 2}, "batch_size": 14})
-    values["models"].pop("vit")
+    values = tiny_config(tmp_path, protocol={"seeds": [3], "budget": {"steps": 2}, "batch_size": 14}, only="resnet")
     experiment = experiment_from_dict(values)
     with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(*moment, Mock(side_effect=KeyboardInterrupt))
@@ -170,8 +164,7 @@ def test_a_run_interrupted_after_its_evaluation_is_not_evaluated_again(tmp_path,
 
 
 def test_stored_predictions_of_other_weights_are_not_used(tmp_path):
-    values = tiny_config(tmp_path, protocol={"seeds": [3], "budget": {"steps": 2}, "batch_size": 14})
-    values["models"].pop("vit")
+    values = tiny_config(tmp_path, protocol={"seeds": [3], "budget": {"steps": 2}, "batch_size": 14}, only="resnet")
     run_quietly(experiment_from_dict(values))
     (folder,) = tmp_path.glob("tiny/*-s*-*")
     stale = Predictions.load(folder / "predictions.npz")
@@ -189,9 +182,8 @@ def test_stored_predictions_of_other_weights_are_not_used(tmp_path):
 @pytest.mark.parametrize("step", [4, 8])
 def test_a_killed_pretraining_with_a_run_that_it_teaches_resumes_bit_for_bit(tmp_path, step):
     """Step 8 is in the run that starts from the pretraining of 7 steps."""
-    values = tiny_config(tmp_path)
+    values = tiny_config(tmp_path, train_sizes=[60], batch_size=16, budget={"steps": 11})
     values["data"] |= {"unlabelled": "rest"}
-    values["protocol"] |= {"train_sizes": [60], "batch_size": 16, "budget": {"steps": 11}}
     resnet = values["models"]["resnet"]
     taught = resnet | {"pretrain": {"steps": 7}, "distill": {"teacher": "teacher"}}
     values["models"] = {"taught": taught, "teacher": resnet}

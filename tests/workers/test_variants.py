@@ -27,8 +27,7 @@ VARIANTS = [
 
 
 def _values(trained_elsewhere, output, **model):
-    values = tiny_config(output)
-    values["protocol"] |= {"train_sizes": [120], "seeds": [3]}
+    values = tiny_config(output, train_sizes=[120], seeds=[3])
     own = {"weights": {"run": str(trained_elsewhere)}, "finetune": {"epochs": 4}, "optimizer": {"name": "adamw"}}
     values["models"] = {"resnet": {key: values["models"]["resnet"][key] for key in ("name", "options")} | own | model}
     return values

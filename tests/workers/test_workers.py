@@ -37,10 +37,9 @@ ROOT = Path(__file__).parents[2]
 
 def _values(output, **executor) -> dict[str, Any]:
     """Two models, one of which starts from the other, and two seeds."""
-    values = tiny_config(output)
+    values = tiny_config(output, seeds=[3, 4], budget={"steps": 9})
     resnet = {**values["models"]["resnet"], "name": "resnet8", "options": {"width": 2}}
     values["models"] = {"later": {**resnet, "starts_from": "resnet"}, "resnet": resnet}
-    values["protocol"] |= {"seeds": [3, 4], "budget": {"steps": 9}}
     values["executor"] = executor
     return values
 
@@ -302,9 +301,7 @@ def test_a_run_that_keeps_losing_its_process_fails_with_its_dependents(tmp_path,
 )
 def test_auto_uses_processes_if_they_are_faster(tmp_path, monkeypatch, steps, seeds, threads, apart):
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
-    values = tiny_config(tmp_path)
-    values["models"] = {"resnet": values["models"]["resnet"]}
-    values["protocol"] |= {"budget": {"steps": steps}, "seeds": seeds, "threads": threads}
+    values = tiny_config(tmp_path, only="resnet", budget={"steps": steps}, seeds=seeds, threads=threads)
     experiment = experiment_from_dict(values)
     pool = ExperimentData(experiment.data)
     assert experiment.executor.name == "auto"
