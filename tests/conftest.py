@@ -224,8 +224,7 @@ def trained_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from tests.experiments.tiny import run_quietly, tiny_experiment
 
     root = tmp_path_factory.mktemp("trained_once")
-    protocol = {"train_sizes": [120], "seeds": [3, 4], "budget": {"steps": 2}, "batch_size": 14}
-    run_quietly(tiny_experiment(root, protocol=protocol))
+    run_quietly(tiny_experiment(root, seeds=[3, 4], budget={"steps": 2}))
     return root / "tiny"
 
 

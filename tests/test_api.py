@@ -32,8 +32,7 @@ SEEDS = {"protocol.seeds": [0, 1, 2]}
 def config(tmp_path_factory) -> Path:
     """A config file that takes seconds, with seed 3, which the README does not use."""
     root = tmp_path_factory.mktemp("api")
-    protocol = {"train_sizes": [120], "seeds": [3], "budget": {"steps": 3}, "batch_size": 14}
-    (root / "duel.yaml").write_text(yaml.safe_dump(tiny_config(root / "runs", name="duel", protocol=protocol)))
+    (root / "duel.yaml").write_text(yaml.safe_dump(tiny_config(root / "runs", name="duel", budget={"steps": 3})))
     return root / "duel.yaml"
 
 

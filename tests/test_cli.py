@@ -71,12 +71,12 @@ def test_a_result_contains_its_cost_data_scores_and_provenance(finished):
         assert provenance.hardware["threads"] >= 1 and "torch" in provenance.versions
 
 
-def test_print_config_gives_a_config_that_runs_the_same(tmp_path, capsys, run_command):
+def test_print_config_gives_a_config_that_runs_the_same(tmp_path, run_command):
     printed = run_command("train", "--print-config", "--protocol.seeds", "[7]").out
     (tmp_path / "again.yaml").write_text(printed)
     assert run_command("train", "--print-config", "--config", tmp_path / "again.yaml").out == printed
-    assert main(["train", "--print-config", "--protocol.seeds", "[7]", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == yaml.safe_load(printed)
+    as_json = run_command("train", "--print-config", "--protocol.seeds", "[7]", "--json").out
+    assert json.loads(as_json) == yaml.safe_load(printed)
     comments = [line.strip("# ") for line in printed.splitlines() if line.lstrip().startswith("#")]
     assert "Optimizer steps" in comments and comments.count("Optimizer steps") == 1 and len(comments) > 100
 
@@ -245,8 +245,7 @@ def test_a_run_finishes_with_arguments_of_lightnings_trainer(tmp_path, monkeypat
 @pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM])
 def test_a_stopped_command_saves_its_state_and_resumes(tmp_path, capsys, number):
     """A step has two batches here, so that the signal may arrive between them."""
-    values = tiny_config(tmp_path, budget={"steps": 50}, only="resnet")
-    words = _words(values, tmp_path)
+    words = _words(tiny_config(tmp_path, budget={"steps": 50}, only="resnet"), tmp_path)
 
     def interrupt() -> None:
         while not list(tmp_path.rglob("last.ckpt")):

@@ -41,8 +41,8 @@ from vit_vs_cnn.training.checkpoints import CheckpointInfo
 def experiment(tmp_path_factory) -> Path:
     """An experiment with a ViT and a CNN."""
     root = tmp_path_factory.mktemp("trained")
-    protocol = {"train_sizes": [60, 120], "seeds": [3], "budget": {"steps": 5}, "batch_size": 14}
-    run_quietly(tiny_experiment(root, protocol=protocol, trainer={"accelerator": "cpu", "devices": 1}, execution={}))
+    trainer = {"accelerator": "cpu", "devices": 1}
+    run_quietly(tiny_experiment(root, train_sizes=[60, 120], budget={"steps": 5}, trainer=trainer, execution={}))
     return root / "tiny"
 
 
@@ -89,8 +89,8 @@ def test_maps_are_for_one_class_and_images_of_moderate_difficulty_come_first(exp
 def test_networks_of_an_experiment_are_those_of_its_primary_comparison(tmp_path):
     resnet, vit = (tiny_config(tmp_path)["models"][name] for name in ("resnet", "vit"))
     models = {"resnet": resnet, "vit": vit, "resnet_wide": {**resnet, "options": {"width": 5}}}
-    protocol = {"train_sizes": [60, 120], "seeds": [3], "budget": {"steps": 1}, "batch_size": 14}
-    tiny = tiny_experiment(tmp_path, models=models, protocol={**protocol, "pairs": [["resnet_wide", "vit"]]})
+    pairs = [["resnet_wide", "vit"]]
+    tiny = tiny_experiment(tmp_path, models=models, train_sizes=[60, 120], budget={"steps": 1}, pairs=pairs)
     run_quietly(tiny)
     networks = open_networks([tiny.folder])
     assert [network.name for network in networks] == ["vit-n120-s3", "resnet_wide-n120-s3"]
@@ -216,9 +216,7 @@ def test_networks_without_attention_weights_default_to_integrated_gradients(tmp_
 
 
 def test_validation_images_are_those_of_the_first_network_for_all(tmp_path):
-    protocol = {"train_sizes": [60, 120], "seeds": [3], "budget": {"steps": 1}, "batch_size": 14}
-    protocol["scored_on"] = "validation"
-    tiny = tiny_experiment(tmp_path, protocol=protocol)
+    tiny = tiny_experiment(tmp_path, train_sizes=[60, 120], budget={"steps": 1}, scored_on="validation")
     run_quietly(tiny)
     first, other = (TrainedNetwork.open(find_run(tiny.folder, name)) for name in ("vit-n120-s3", "resnet-n60-s3"))
     shown_ids = [images.data.sample_ids for images in select_images([first, other], count=9)]

@@ -91,14 +91,6 @@ def test_a_config_json_of_another_form_is_ignored(tmp_path, text):
     assert read_calibration(tmp_path / "model.safetensors", torch.nn.Linear(2, 3)).temperature is None
 
 
-def test_an_exported_network_gives_the_same_predictions(vit, tmp_path, photos):
-    vc.export(vit.path, format=["safetensors"], output=tmp_path)
-    exported = vc.load(tmp_path / "model.safetensors")
-    assert exported.calibration.temperature == vit.calibration.temperature
-    one, other = (network.predict(photos / "a.png") for network in (vit, exported))
-    np.testing.assert_allclose(one.probabilities, other.probabilities)
-
-
 def test_file_names_that_are_not_utf_8_are_read_and_written(photos, tmp_path, vit):
     name = os.fsencode(tmp_path) + b"/caf\xe9.png"
     try:

@@ -16,7 +16,6 @@ from vit_vs_cnn.runs.result import read_result
 
 pytestmark = pytest.mark.slow
 
-SEEDS = (3, 4, 5)
 #: Approximate accuracy of each model.
 SHARES = {"vit": 0.35, "resnet": 0.8, "small": 0.37}
 
@@ -25,10 +24,8 @@ SHARES = {"vit": 0.35, "resnet": 0.8, "small": 0.37}
 def trained(tmp_path_factory) -> Path:
     """Three models and three seeds with made-up predictions, as networks of three steps predict one class."""
     root = tmp_path_factory.mktemp("trained")
-    protocol = {"train_sizes": [120], "seeds": list(SEEDS), "budget": {"steps": 2}, "batch_size": 14}
-    models = tiny_config(root)["models"]
-    models["small"] = {"name": "resnet8", "options": {"width": 4}}
-    run_quietly(tiny_experiment(root, protocol=protocol, models=models, execution={}))
+    models = tiny_config(root)["models"] | {"small": {"name": "resnet8", "options": {"width": 4}}}
+    run_quietly(tiny_experiment(root, seeds=[3, 4, 5], budget={"steps": 2}, models=models, execution={}))
     for run in (root / "tiny").glob("*-s*-*"):
         model, _, seed = run.name.split("-")[:3]
         labels = Predictions.load(run / "predictions.npz").labels

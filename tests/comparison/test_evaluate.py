@@ -131,9 +131,7 @@ def test_test_images_of_the_experiment_are_entered_in_its_log_with_their_accurac
 
 
 def test_unused_test_images_are_not_evaluated(tmp_path):
-    protocol = {"train_sizes": [120], "seeds": [3], "budget": {"steps": 2}, "batch_size": 14, "scored_on": "validation"}
-    models = {"vit": tiny_experiment(tmp_path).to_dict()["models"]["vit"]}
-    run_quietly(tiny_experiment(tmp_path, protocol=protocol, models=models))
+    run_quietly(tiny_experiment(tmp_path, only="vit", budget={"steps": 2}, scored_on="validation"))
     network = vc.load(tmp_path / "tiny")
     test = network.pool().test(3)
     with pytest.raises(InputError, match="60 of the 60 images are test images of tiny, which is scored on validation"):

@@ -31,8 +31,7 @@ from vit_vs_cnn.workers.run import WorkRequest
 def values(trained_once, tmp_path):
     """The config of an experiment with finished runs."""
     shutil.copytree(trained_once, tmp_path / "tiny")
-    protocol = {"train_sizes": [120], "seeds": [3, 4], "budget": {"steps": 2}, "batch_size": 14}
-    return tiny_config(tmp_path, protocol=protocol)
+    return tiny_config(tmp_path, seeds=[3, 4], budget={"steps": 2})
 
 
 @pytest.mark.parametrize(

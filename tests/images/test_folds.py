@@ -144,8 +144,7 @@ def test_a_fold_without_readable_images_is_named(tmp_path):
 @pytest.fixture(scope="module")
 def trained(photos):
     """The folder of an experiment of two models with seeds on folds 0, 1 and 2."""
-    protocol = {"train_sizes": ["all"], "seeds": list(SEEDS), "budget": {"steps": 2}, "batch_size": 14}
-    experiment = tiny_experiment(photos.parent / "runs", protocol=protocol)
+    experiment = tiny_experiment(photos.parent / "runs", train_sizes=["all"], seeds=list(SEEDS), budget={"steps": 2})
     found = vc.train(replace(experiment, data=_data(photos)), quiet=True)
     assert found is not None and found.page is not None
     return found.folder

@@ -45,9 +45,7 @@ def cache(tmp_path, monkeypatch):
 
 
 def _values(output: Path, **data) -> dict:
-    protocol = {"train_sizes": [60], "seeds": [3], "budget": {"steps": 2}, "batch_size": 14}
-    values = tiny_config(output, protocol=protocol, data={"validation_fraction": 0.25, **data})
-    return {**values, "models": {name: values["models"][name] for name in ("vit", "resnet")}}
+    return tiny_config(output, train_sizes=[60], budget={"steps": 2}, data={"validation_fraction": 0.25, **data})
 
 
 @pytest.fixture

@@ -49,8 +49,7 @@ def test_a_loaded_network_permutes_images_and_has_no_maps_or_measures_of_positio
     models = tiny_config(tmp_path)["models"]
     for model in models.values():
         model["options"]["permute_blocks"] = 8
-    protocol = {"seeds": [3], "train_sizes": [120], "budget": {"steps": 2}, "batch_size": 14}
-    experiment = tiny_experiment(tmp_path, models=models, protocol=protocol)
+    experiment = tiny_experiment(tmp_path, models=models, budget={"steps": 2})
     run_quietly(experiment)
     network = load(experiment.folder, "resnet")
     assert isinstance(network.network, PermutedInput) and network.network.block_size == 8

@@ -33,8 +33,7 @@ def _run(
     model = {"name": "resnet8", "options": {"width": 2}, "optimizer": {"name": "sgd", "lr": 0.01}}
     model |= {} if start is None else {"weights": {"run": str(start)}}
     model |= {} if teacher is None else {"distill": {"teacher": str(teacher)}}
-    protocol = {"train_sizes": [60], "seeds": [3], "budget": {"steps": 1}, "batch_size": 14}
-    values = tiny_config(output, data=data, models={"cnn": model}, protocol=protocol)
+    values = tiny_config(output, data=data, models={"cnn": model}, train_sizes=[60], budget={"steps": 1})
     (result,) = run_quietly(experiment_from_dict(values))
     return output / "tiny" / result.run / "checkpoints" / "last.ckpt"
 

@@ -13,7 +13,6 @@ from rich.console import Console
 
 from tests.experiments.tiny import run_quietly, tiny_config, tiny_experiment
 from tests.results import make_result
-from vit_vs_cnn.cli import main
 from vit_vs_cnn.config.schema import Budget
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.runs import status
@@ -122,12 +121,12 @@ def test_a_terminal_shows_running_and_failed_runs_during_the_block_only(folder):
     assert text.endswith("\r" + 4 * "\x1b[1A\x1b[2K")  # up and erased, each line
 
 
-def test_the_command_prints_a_table_or_json(folder, capsys, run_command):
+def test_the_command_prints_a_table_or_json(folder, run_command):
     printed = run_command("status", folder).out
     for word in ("vit-n50-s0", "50.0 % in 30 s", "out of memory", "1 of 4 done"):
         assert word in printed
-    assert main(["status", str(folder), "--json"]) == 0
-    assert [run["state"] for run in json.loads(capsys.readouterr().out)["runs"]][:2] == ["done", "failed"]
+    runs = json.loads(run_command("status", folder, "--json").out)["runs"]
+    assert [run["state"] for run in runs][:2] == ["done", "failed"]
 
 
 def test_a_folder_without_an_experiment_is_named_and_a_folder_in_it_suggested(folder):

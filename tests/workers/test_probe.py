@@ -15,14 +15,14 @@ from vit_vs_cnn.experiments.runner import run_experiment
 from vit_vs_cnn.images.experiment_data import ExperimentData
 from vit_vs_cnn.networks.evaluation import Predictions, predict
 from vit_vs_cnn.networks.trained_network import TrainedNetwork
+from vit_vs_cnn.runs.experiment_folder import read_finished_results
 from vit_vs_cnn.runs.result import StartKind
 
 pytestmark = pytest.mark.slow
 
 
 def _values(trained_elsewhere, output, **changes):
-    values = tiny_config(output)
-    values["protocol"] |= {"train_sizes": [60, 120], "seeds": [3]} | changes
+    values = tiny_config(output, **{"train_sizes": [60, 120]} | changes)
     for name, model in values["models"].items():
         start = {"weights": {"run": str(trained_elsewhere)}, "finetune": "head"}
         values["models"][name] = {"name": model["name"], "options": model["options"]} | start
@@ -32,42 +32,38 @@ def _values(trained_elsewhere, output, **changes):
 @pytest.fixture(scope="module")
 def probed(trained_elsewhere, tmp_path_factory):
     experiment = experiment_from_dict(_values(trained_elsewhere, tmp_path_factory.mktemp("probed")))
-    return experiment, run_quietly(experiment)
+    run_quietly(experiment)
+    return experiment
 
 
 def test_only_the_head_is_fitted(probed, trained_elsewhere):
-    experiment, _ = probed
     for name in ("vit", "resnet"):
         before = TrainedNetwork.open(trained_elsewhere, model=name).network.state_dict()
-        after = TrainedNetwork.open(experiment.folder, model=name).network.state_dict()
+        after = TrainedNetwork.open(probed.folder, model=name).network.state_dict()
         assert {key for key in before if not torch.equal(before[key], after[key])} == {"head.weight", "head.bias"}
 
 
 def test_an_opened_probe_gives_the_recorded_predictions(probed):
-    experiment, _ = probed
-    opened = TrainedNetwork.open(experiment.folder, model="vit")
-    again = predict(opened.network, ExperimentData(experiment.data).test(0), opened.normalize)
+    opened = TrainedNetwork.open(probed.folder, model="vit")
+    again = predict(opened.network, ExperimentData(probed.data).test(0), opened.normalize)
     stored = Predictions.load(opened.run.predictions)
     torch.testing.assert_close(again.probability, stored.probability, rtol=1e-3, atol=1e-3)
     assert torch.equal(again.correct, stored.correct)
 
 
 def test_the_result_of_a_probe_records_its_penalty_and_cost(probed):
-    _, results = probed
-    for result in results:
+    for result in read_finished_results(probed.folder).values():
         assert (result.start.start_kind, result.start.finetune) == (StartKind.LINEAR_PROBE, "head")
-        assert result.scores.penalty is not None and result.scores.penalty > 0
+        assert result.scores.penalty > 0
         assert (result.cost.images_processed, result.cost.passes) == (result.data.training_images, 1)
         assert result.cost.ended_early is False
 
 
 def test_features_are_computed_once_for_all_sizes_and_seeds(probed, trained_elsewhere, monkeypatch):
-    experiment, _ = probed
-
     monkeypatch.setattr("vit_vs_cnn.workers.probe.logits_and_features", lambda *_, **__: pytest.fail("computed again"))
-    values = _values(trained_elsewhere, experiment.output, train_sizes=[120], seeds=[4], scored_on="validation")
+    values = _values(trained_elsewhere, probed.output, train_sizes=[120], seeds=[4], scored_on="validation")
     values["name"] = "again"
-    of_killed = next((experiment.folder.parent / "features").iterdir()) / "part.npz.partial"
+    of_killed = next((probed.folder.parent / "features").iterdir()) / "part.npz.partial"
     of_killed.touch()
     assert len(run_quietly(experiment_from_dict(values))) == 2
     assert not of_killed.exists()
@@ -82,12 +78,11 @@ def test_without_validation_images_a_probe_is_refused(trained_elsewhere, tmp_pat
 
 @pytest.mark.parametrize("width", [None, 5])
 def test_a_damaged_feature_file_is_reported(probed, trained_elsewhere, width):
-    experiment, _ = probed
-    folder = next((experiment.folder.parent / "features").iterdir())
+    folder = next((probed.folder.parent / "features").iterdir())
     (folder / "damaged.npz").write_bytes(b"no features")
     if width is not None:
         np.savez(folder / "damaged.npz", images=np.arange(3, dtype=np.uint64), features=np.zeros((3, width)))
-    values = _values(trained_elsewhere, experiment.output, train_sizes=[120], seeds=[5])
+    values = _values(trained_elsewhere, probed.output, train_sizes=[120], seeds=[5])
     values["name"] = "damaged"
     with pytest.raises((InputError, RunsFailed), match=r"damaged.npz: .*delete the file"):
         run_quietly(experiment_from_dict(values))

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from tests import children
-from tests.experiments.tiny import run_quietly, tiny_config
+from tests.experiments.tiny import run_quietly, tiny_config, tiny_experiment
 from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.errors import Interrupted
 from vit_vs_cnn.networks.evaluation import Predictions
@@ -75,7 +75,7 @@ def _assert_same(one: Any, other: Any, where: str) -> None:
 )
 def test_killed_runs_resume_bit_for_bit(tmp_path, precision, optimizer, is_compiled):
     values = tiny_config(tmp_path, budget={"steps": 11}, compile=is_compiled)
-    values["trainer"] |= {"precision": precision}
+    values["trainer"]["precision"] = precision
     values["models"]["vit"]["optimizer"] = {"name": optimizer}
     uninterrupted, killed = _two_outputs(values)
     assert _in_child(uninterrupted) == 0
@@ -150,8 +150,7 @@ def test_a_stopped_run_resumes_bit_for_bit_and_calls_callbacks_for_every_batch(t
 
 @pytest.mark.parametrize("moment", [(TestSetLog, "record"), (Run, "write_result")], ids=lambda moment: moment[1])
 def test_a_run_interrupted_after_its_evaluation_is_not_evaluated_again(tmp_path, moment):
-    values = tiny_config(tmp_path, protocol={"seeds": [3], "budget": {"steps": 2}, "batch_size": 14}, only="resnet")
-    experiment = experiment_from_dict(values)
+    experiment = tiny_experiment(tmp_path, only="resnet", budget={"steps": 2})
     with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(*moment, Mock(side_effect=KeyboardInterrupt))
         run_quietly(experiment)
@@ -164,16 +163,15 @@ def test_a_run_interrupted_after_its_evaluation_is_not_evaluated_again(tmp_path,
 
 
 def test_stored_predictions_of_other_weights_are_not_used(tmp_path):
-    values = tiny_config(tmp_path, protocol={"seeds": [3], "budget": {"steps": 2}, "batch_size": 14}, only="resnet")
-    run_quietly(experiment_from_dict(values))
+    experiment = tiny_experiment(tmp_path, only="resnet", budget={"steps": 2})
+    run_quietly(experiment)
     (folder,) = tmp_path.glob("tiny/*-s*-*")
     stale = Predictions.load(folder / "predictions.npz")
-    Predictions.from_logits(torch.zeros(60, 10), stale.labels, stale.sample_ids).save(
-        folder / "predictions.npz", of="other"
-    )
+    zeros = Predictions.from_logits(torch.zeros(60, 10), stale.labels, stale.sample_ids)
+    zeros.save(folder / "predictions.npz", of="other")
     (folder / "result.json").unlink()
     with pytest.warns(UserWarning, match="tested 2 times"):
-        (result,) = run_quietly(experiment_from_dict(values))
+        (result,) = run_quietly(experiment)
     assert torch.equal(Predictions.load(folder / "predictions.npz").probability, stale.probability)
     assert result.scores.test_evaluations == 2
 
