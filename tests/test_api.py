@@ -24,8 +24,6 @@ from vit_vs_cnn.networks.evaluation import Predictions, predict
 from vit_vs_cnn.statistics.intervals import wilson_interval
 
 README = Path(__file__).parents[1] / "README.md"
-#: As in the README's example, which then has nothing left to train.
-SEEDS = {"protocol.seeds": [0, 1, 2]}
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +36,8 @@ def config(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def found(config):
-    return vc.train(str(config), SEEDS, quiet=True)
+    """Findings with the seeds of the README's example, which then has nothing left to train."""
+    return vc.train(str(config), {"protocol.seeds": [0, 1, 2]}, quiet=True)
 
 
 @pytest.fixture(scope="module")
@@ -96,11 +95,7 @@ def test_the_readmes_examples_run_as_written(request, figures, config, found, tm
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
     displayed = []
-
-    def show(image: Image.Image) -> None:
-        displayed.append(image)
-
-    monkeypatch.setattr(Image.Image, "show", show)
+    monkeypatch.setattr(Image.Image, "show", lambda image: displayed.append(image.size))
     (section,) = re.findall(r"^## Use it from Python$(.*?)^## ", README.read_text(), re.MULTILINE | re.DOTALL)
     (code,) = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
     names = {}
@@ -109,7 +104,7 @@ def test_the_readmes_examples_run_as_written(request, figures, config, found, tm
     assert names["attention"].shape == (2, 64, 64)
     assert names["findings"].page.read_text().startswith("<!DOCTYPE html>")
     assert capsys.readouterr().out.count("Recommendation: ") == 1
-    assert [image.size for image in displayed] == [(600, 330) if figures == "real_figures" else (1, 1)]
+    assert displayed == [(600, 330) if figures == "real_figures" else (1, 1)]
 
 
 def test_an_explanation_contains_the_map_of_the_method_and_can_be_plotted(vit, stored):

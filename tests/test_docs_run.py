@@ -83,7 +83,6 @@ NEEDS = {
     "docs/howto/export.md": ("onnxruntime", "onnxscript"),
     "docs/reference/commands.md": ("onnxruntime", "onnxscript"),
 }
-DUEL = "vit-vs-cnn train --name duel"
 REGIMES = "vit-vs-cnn train --config regimes_cpu"
 #: Commands that a page assumes to have been run.
 BEFORE = {
@@ -95,7 +94,7 @@ BEFORE = {
         "vit-vs-cnn train",
         "vit-vs-cnn export runs/quickstart/vit-*-s0-* --format safetensors --output .",
     ],
-    "docs/reference/commands.md": [DUEL, f"{REGIMES} --name locality"],
+    "docs/reference/commands.md": ["vit-vs-cnn train --name duel", f"{REGIMES} --name locality"],
 }
 
 

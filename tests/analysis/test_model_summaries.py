@@ -7,11 +7,14 @@ from vit_vs_cnn.analysis.model_summaries import display_name, format_model_name,
 from vit_vs_cnn.console import format_millions
 
 
-def test_networks_have_their_common_names():
+def test_networks_have_their_common_names_and_keys_of_models_become_readable_ones():
     names = {"cct_7_3x1": "CCT-7/3x1", "vit_nano": "ViT nano", "resnet18_w32": "ResNet-18 w32", "timm/a_b": "timm/a_b"}
     names |= {"attention/resnet8": "ResNet-8 as attention"}
     assert {name: format_model_name({"name": name}) for name in names} == names
     assert format_model_name({"class_path": "mine.Network"}) == "Network"
+    names = {"vit": "ViT", "vit_tuned": "ViT-tuned", "resnet_8": "ResNet (8)", "mine": "mine"}
+    names |= {"cnn_pretrained": "pretrained CNN", "vit_finetuned": "fine-tuned ViT"}
+    assert {key: display_name(key) for key in names} == names
 
 
 @pytest.mark.parametrize(
@@ -44,12 +47,6 @@ def test_summary_is_of_the_largest_size_and_compute_is_compared_where_it_is_know
     assert macs_ratio(models[2:]) is None
     printed = [format_millions(count) for count in (75_290, 12_239_488, 1_300_000_000, None)]
     assert printed == ["0.08M", "12.2M", "1.30G", "-"]
-
-
-def test_keys_of_models_become_readable_names():
-    names = {"vit": "ViT", "vit_tuned": "ViT-tuned", "resnet_8": "ResNet (8)", "mine": "mine"}
-    names |= {"cnn_pretrained": "pretrained CNN", "vit_finetuned": "fine-tuned ViT"}
-    assert {key: display_name(key) for key in names} == names
 
 
 def test_the_variants_that_runs_chose_are_counted():

@@ -148,14 +148,11 @@ def test_a_bias_that_overflows_to_minus_infinity_masks_on_both_paths(dtype, low)
     torch.testing.assert_close(fused, explicit, rtol=0, atol=0.02)
 
 
-def test_a_mask_that_is_not_boolean_and_a_bias_that_is_are_refused():
+def test_a_bias_that_is_boolean_and_a_mask_that_is_not_or_has_more_dimensions_than_the_scores_are_refused():
     with pytest.raises(ValueError, match=r"mask must be boolean, True where .*, but has dtype torch\.float32"):
         masked_softmax.__wrapped__(torch.zeros(1, 3), torch.ones(1, 3))
     with pytest.raises(ValueError, match=r"bias must be numbers .* but is boolean"):
         scaled_dot_product_attention.__wrapped__(*tensors(), bias=random_mask((QUERIES, KEYS)))
-
-
-def test_a_mask_with_more_dimensions_than_the_scores_is_refused():
     mask = valid_length_mask(torch.tensor([3, 0]), KEYS)
     with pytest.raises(ValueError, match=r"mask of shape \(2, 1, 1, 7\) has more dimensions than the scores \(3\)"):
         masked_softmax.__wrapped__(torch.zeros(2, 5, KEYS), mask)

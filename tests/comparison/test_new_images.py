@@ -44,19 +44,15 @@ def folder(nets, tmp_path_factory):
     return root
 
 
-def _in_form(form, folder, class_names):
-    names, dataset = [class_names[label] for label in LABELS], TensorDataset(PIXELS, LABELS)
-    if form == "table":
-        paths = [f"new/{name}/{number:02}.png" for number, name in enumerate(names)]
-        pandas.DataFrame({"image": paths, "label": names}).to_csv(folder.with_name("table.csv"), index=False)
-    forms = {"folder": folder, "table": folder.with_name("table.csv"), "arrays": (PIXELS.numpy(), LABELS.numpy())}
-    forms |= {"names": {"images": PIXELS, "labels": names}, "dataset": dataset, "loader": DataLoader(dataset, 5)}
-    return (forms | {"labelled images": LabelledImages(PIXELS, LABELS, class_names)})[form]
-
-
 @pytest.mark.parametrize("form", ["folder", "table", "arrays", "names", "dataset", "loader", "labelled images"])
 def test_new_images_in_every_form_give_the_accuracies_of_evaluate(nets, folder, form):
-    data = _in_form(form, folder, nets[0].class_names)
+    class_names, table, dataset = nets[0].class_names, folder.with_name("table.csv"), TensorDataset(PIXELS, LABELS)
+    names = [class_names[label] for label in LABELS]
+    paths = [f"new/{name}/{number:02}.png" for number, name in enumerate(names)]
+    pandas.DataFrame({"image": paths, "label": names}).to_csv(table, index=False)
+    forms = {"folder": folder, "table": table, "arrays": (PIXELS.numpy(), LABELS.numpy()), "dataset": dataset}
+    forms |= {"names": {"images": PIXELS, "labels": names}, "loader": DataLoader(dataset, 5)}
+    data = (forms | {"labelled images": LabelledImages(PIXELS, LABELS, class_names)})[form]
     compared = vc.compare(*nets, data=data, parts=["accuracy", "calibration"], quiet=True)
     expected = {f"{net.run.model}-s3": net.evaluate(PIXELS, LABELS) for net in nets}
     frame = compared.frame().set_index("network")

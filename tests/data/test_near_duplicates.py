@@ -58,8 +58,12 @@ def test_changed_copies_of_an_image_are_found(image_files, change):
     assert len(found.test) - own.sum() <= 2
 
 
-def test_different_images_are_not_duplicates(image_files):
+def test_different_images_images_of_one_color_and_empty_sets_have_no_duplicates(image_files):
     assert len(_search(*image_files).test) == 0
+    plain = torch.full((3, 3, 70, 70), 128, dtype=torch.uint8)
+    assert len(_search(plain, torch.cat([plain, image_files[1]])).test) == 0
+    empty = torch.empty(0, 3, 16, 16, dtype=torch.uint8)
+    assert len(_search(empty, empty).test) == len(_search(torch.zeros(2, 1, 8, 8).byte(), empty).test) == 0
 
 
 def test_copies_in_other_colours_are_not_duplicates(image_files):
@@ -95,11 +99,6 @@ def test_images_of_the_same_composition_are_duplicates_of_themselves_only():
         assert list(zip(found.test.tolist(), found.train.tolist(), strict=True)) == [(0, 0), (1, 1)]
 
 
-def test_images_of_one_color_have_no_duplicates(image_files):
-    plain = torch.full((3, 3, 70, 70), 128, dtype=torch.uint8)
-    assert len(_search(plain, torch.cat([plain, image_files[1]])).test) == 0
-
-
 def test_many_copies_of_one_image_do_not_hide_copies_of_others(image_files):
     _, train = image_files
     found = _search(train[:3], torch.cat([train[:1]] * 80 + [train[1:3]]))
@@ -114,8 +113,3 @@ def test_pairs_within_one_set_are_found_once_and_no_image_has_more_than_64(image
     assert torch.bincount(found.test).max() == 64
     assert found.train[found.test == 1].tolist() == [3]
     assert 2 not in {*found.test.tolist(), *found.train.tolist()}
-
-
-def test_an_empty_set_has_no_pairs():
-    empty = torch.empty(0, 3, 16, 16, dtype=torch.uint8)
-    assert len(_search(empty, empty).test) == len(_search(torch.zeros(2, 1, 8, 8).byte(), empty).test) == 0

@@ -18,13 +18,12 @@ from vit_vs_cnn.experiments.analysis_plan import (
 )
 from vit_vs_cnn.statistics.caveats import Caveat, CaveatKind
 
-SIZES = {60: 60, "all": 120}
 PLAN = AnalysisPlan((0, 1, 2), ("a", "b", "c"), (7, 11), 11, ("a", "b"), 1.0, "5 steps")
 
 
 def _plan(tmp_path, **protocol):
     values = {"train_sizes": [60, "all"], "seeds": [3, 8], "budget": {"steps": 2}} | protocol
-    return make_analysis_plan(tiny_experiment(tmp_path, protocol=values), SIZES)
+    return make_analysis_plan(tiny_experiment(tmp_path, protocol=values), {60: 60, "all": 120})
 
 
 def _rules(plan, *seeds, caveat=None):

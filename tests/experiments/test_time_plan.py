@@ -171,8 +171,7 @@ def test_a_step_of_every_model_is_timed_with_its_backward_pass(tmp_path, monkeyp
     [("by_size", "protocol.budget.steps", "train_sizes"), ("by_budget", "protocol.train_sizes", "budget")],
 )
 def test_recipes_by_size_or_budget_are_refused_if_minutes_choose_these(tmp_path, recipe, fixed, what):
-    values = tiny_config(tmp_path) | {"minutes": 1.0}
-    values["protocol"] |= {"train_sizes": [60], "budget": {"steps": [2, 4]}}
+    values = tiny_config(tmp_path, minutes=1.0, train_sizes=[60], budget={"steps": [2, 4]})
     values["models"]["vit"][recipe] = {60 if recipe == "by_size" else 4: {"label_smoothing": 0.2}}
     with refused(f"models.vit.{recipe}: minutes chooses protocol.{what}"):
         plan_for_time(experiment_from_dict(values), fixed=[fixed], console=Console(quiet=True))

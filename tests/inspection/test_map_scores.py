@@ -162,8 +162,8 @@ def test_the_sanity_score_of_a_map_that_becomes_constant_is_undefined():
 
     flat = SaliencyMethod("flat", "nothing", "any", True, lambda asked: torch.zeros(len(asked.images), 3, 5))
     methods = [SaliencyMethod("broken", "falls flat", "any", True, broken), flat]
-    rows = score_methods(Template(), _images(), methods, normalize=_scale, grid_size=(3, 5)).to_dict("records")
-    fallen, flat, *_ = rows
+    table = score_methods(Template(), _images(), methods, normalize=_scale, grid_size=(3, 5))
+    fallen, flat, *_ = table.to_dict("records")
     assert fallen["sanity_head"] == 1.0 and math.isnan(fallen["sanity_all"])
     assert flat["constant"] == 1.0 and math.isnan(flat["sanity_all"])
 
@@ -185,9 +185,9 @@ def test_rollout_is_marked_class_agnostic_and_relevance_class_specific(monkeypat
     torch.manual_seed(0)
     network = VisionTransformer(12, 4, embed_dim=22, depth=2, num_heads=2).train()
     images = render_objects(17, image_size=12).images
-    rows = score_methods(network, images, ["rollout", "relevance"], normalize=_scale).to_dict("records")
+    table = score_methods(network, images, ["rollout", "relevance"], normalize=_scale)
     assert network.training
-    rollout, relevance = rows[:2]
+    rollout, relevance, *_ = table.to_dict("records")
     assert not rollout["class_specific"] and relevance["class_specific"]
     assert rollout["sanity_head"] == 1.0 > relevance["sanity_head"]
 

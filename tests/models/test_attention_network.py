@@ -12,14 +12,13 @@ from vit_vs_cnn.models.attention_network import AttentionNetwork
 from vit_vs_cnn.networks.build import build_network
 
 BATCH, CLASSES, ROWS, COLS = 3, 7, 12, 20
-NORMS = nn.modules.batchnorm._BatchNorm
 
 
 def trained(name="resnet8", *, image_size=(ROWS, COLS), **options):
     """A network in evaluation mode with nontrivial statistics of its norms."""
     model = create_model(name, num_classes=CLASSES, image_size=image_size, **options)
     for module in model.modules():
-        if isinstance(module, NORMS):
+        if isinstance(module, nn.modules.batchnorm._BatchNorm):
             nn.init.normal_(module.running_mean, std=0.2)
             nn.init.uniform_(module.running_var, 0.5, 2.0)
             nn.init.normal_(module.weight, 1.0, 0.2)

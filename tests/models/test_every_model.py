@@ -68,7 +68,6 @@ CONVERTED = [
     *(partial(converted, form=form, head_dim=2) for form in FORMS),
     partial(converted, released=True, window_size=5, sharpness=3.0),
 ]
-MODELS = [*VITS, *CONVERTED, *(partial(shallow, name) for name in PRESETS)]
 
 
 def name_of(make):
@@ -81,7 +80,7 @@ def build(make):
     return perturbed(make().to(dtype).eval()), torch.randn(BATCH, 3, *IMAGE_SIZE, dtype=dtype)
 
 
-@pytest.mark.parametrize("make", MODELS, ids=name_of)
+@pytest.mark.parametrize("make", [*VITS, *CONVERTED, *(partial(shallow, name) for name in PRESETS)], ids=name_of)
 def test_logits_hooks_gradients_batches_and_state(make):
     (network, images), outputs = build(make), {}
     for module in network.modules():  # hooks and feature extractors of other libraries expect tensors

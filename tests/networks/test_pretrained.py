@@ -268,9 +268,8 @@ def test_a_model_with_missing_optional_weights_is_left_out(tmp_path):
 def test_weights_of_timm_are_read_unchanged_with_their_image_size_and_mean(tmp_path, monkeypatch):
     given = _sampled(timm.create_model("test_resnet"))
     monkeypatch.setattr(timm, "create_model", lambda name, **_: given)
-    values = tiny_config(tmp_path)
-    values["models"] = {"tuned": {"name": "timm/test_resnet", "weights": {"hub": True}}}
-    found = read_pretrained(experiment_from_dict(values), "tuned")
+    models = {"tuned": {"name": "timm/test_resnet", "weights": {"hub": True}}}
+    found = read_pretrained(experiment_from_dict(tiny_config(tmp_path, models=models)), "tuned")
     assert torch.equal(found.state["conv1.0.weight"], given.state_dict()["conv1.0.weight"])
     assert found.image_size == (160, 160)
     assert found.mean == pytest.approx([0.5] * 3)

@@ -47,9 +47,8 @@ def _plain(model: str) -> str:
 
 def _made_up(folder: Path, *, models=("vit", "resnet"), sizes=SIZES, seeds=SEEDS, scored_on="test") -> Path:
     """The folder of an experiment with accuracies that follow power laws, without training."""
-    values = tiny_config(folder.parent, name=folder.name)
+    values = tiny_config(folder.parent, name=folder.name, train_sizes=[*sizes], seeds=[*seeds], scored_on=scored_on)
     values["models"] = {_plain(name): values["models"]["vit"] for name in models}
-    values["protocol"] |= {"train_sizes": list(sizes), "seeds": list(seeds), "scored_on": scored_on}
     folder.mkdir(parents=True)
     (folder / "experiment.yaml").write_text(yaml.safe_dump(experiment_from_dict(values).to_dict()))
     labels, names = torch.arange(IMAGES) % 5, []

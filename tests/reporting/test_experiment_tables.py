@@ -13,7 +13,6 @@ from vit_vs_cnn.runs.result import RecipeSource, RunState
 from vit_vs_cnn.runs.status import RunStatus
 
 PAIR = {"a": {50: 0.5}, "b": {50: 0.6}}
-COST = {"parameters": 1_234_567, "macs": 12_000_000, "steps": 40, "planned_steps": 40}
 
 
 def columns_of(table) -> list[dict]:
@@ -21,7 +20,7 @@ def columns_of(table) -> list[dict]:
 
 
 def test_seeds_are_one_row_with_the_interval_of_the_analysis():
-    results = seeded(PAIR, **COST)
+    results = seeded(PAIR, parameters=1_234_567, macs=12_000_000, steps=40, planned_steps=40)
     row, _ = columns_of(tables.accuracy_table(analyze(results), results))
     accuracy = analyze(results).curve("a")[0].accuracy
     assert accuracy.value == pytest.approx(sum(r.accuracy for r in results[:3]) / 3)

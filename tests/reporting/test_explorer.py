@@ -95,6 +95,7 @@ class _Reader:
         from selenium.webdriver.common.action_chains import ActionChains
 
         self.browser, self.actions = browser, ActionChains
+        self.settle()
 
     def find(self, selector, panel=0):
         return self.browser.find_elements("css selector", f'[data-panel="{panel}"] {selector}')[0]
@@ -162,7 +163,6 @@ def reader(browser, written):
     explorer, _ = written
     assert_readable(render_page(browser, explorer))
     reader = _Reader(browser)
-    reader.settle()
     reader.show("layer")
     reader.weights = _on_page(explorer.read_text(), 0, [2, 2, 2])
     yield reader
@@ -176,7 +176,6 @@ def _row(matrix, row, col):
 def test_the_page_begins_with_smooth_maps_for_one_class_and_explains_the_methods(browser, written):
     render_page(browser, written[0])
     reader = _Reader(browser)
-    reader.settle()
     for panel, method in enumerate(("relevance", "grad_cam")):
         assert reader.find('select[aria-label="Method"]', panel).get_property("value") == method
         assert "raise" in reader.text(".small", panel) and "Class: " in reader.text(".small", panel)
@@ -286,7 +285,6 @@ def test_keys_change_patch_layer_head_image_and_method(reader):
 def test_a_phone_shows_the_page_without_horizontal_scrolling(browser, written):
     assert_readable(render_page(browser, written[0], width=PHONE))
     reader = _Reader(browser)
-    reader.settle()
     canvas = reader.find(".main")
     bottom = browser.execute_script("return arguments[0].getBoundingClientRect().bottom", canvas)
     assert bottom <= 800, "the first map is on the first screen"

@@ -52,9 +52,6 @@ def page() -> Page:
     return page
 
 
-EMPTY = ("meta", "link", "img", "br", "hr")
-
-
 class _Tags(HTMLParser):
     """Checks that elements are closed, and collects tags, anchors and links."""
 
@@ -72,7 +69,7 @@ class _Tags(HTMLParser):
         self.tags.append(tag)
         self.anchors += [given["id"]] if "id" in given else []
         self.links += [given["href"]] if "href" in given else []
-        if tag not in EMPTY:
+        if tag not in ("meta", "link", "img", "br", "hr"):  # which have no end
             self.open.append(tag)
 
     def handle_endtag(self, tag):
