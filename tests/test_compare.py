@@ -224,9 +224,8 @@ def test_seeds_of_one_recipe_are_one_row_and_recipes_of_one_name_need_labels(ref
 
 
 def test_a_label_changes_no_conclusion(experiment, compared):
-    plain, labelled = (
-        compared(f"{label}{experiment}", "--parts", "accuracy")["accuracy"]["pairs"][0] for label in ("", "mine=")
-    )
+    paths = (experiment, f"mine={experiment}")
+    plain, labelled = (compared(path, "--parts", "accuracy")["accuracy"]["pairs"][0] for path in paths)
     assert {labelled["first"], labelled["second"]} == {"mine/vit", "mine/resnet"}
     assert labelled == plain | {name: labelled[name] for name in ("first", "second")}
 

@@ -99,9 +99,8 @@ def commands(path: Path) -> list[list[str]]:
 def check_words(name: str, words: list[str]) -> None:
     """Check that a command has every option, that its config has every setting, and that these allow the values."""
     command = COMMANDS[name]
-    given = command.read(
-        [re.sub(r"^\[(--.*?)\]?$", r"\1", word).rstrip("]") if "[--" in word else word for word in words]
-    )
+    words = [re.sub(r"^\[(--.*?)\]?$", r"\1", word).rstrip("]") if "[--" in word else word for word in words]
+    given = command.read(words)
     config = given.options.get("config") or ("decide" if name == "audit" else None)
     configs = [config] if isinstance(config, str) else config or []
     for one in configs:

@@ -160,8 +160,7 @@ def test_class_names_in_any_script_are_printed_and_shown_on_pages_as_they_are(tm
 
 
 def test_the_command_writes_one_row_for_each_image_and_reports_unreadable_ones(vit, photos, tmp_path, run_command):
-    words = ["predict", str(vit.path), str(photos), "--output", str(tmp_path / "new" / "out.csv"), "--top", "3"]
-    printed = run_command(*words)
+    printed = run_command("predict", vit.path, photos, "--output", tmp_path / "new" / "out.csv", "--top", 3)
     rows = _read_csv(tmp_path / "new" / "out.csv")
     assert [row["image"] for row in rows] == [str(photos / name) for name in ORDER]
     classes = "predicted probability class_2 probability_2 class_3 probability_3".split()

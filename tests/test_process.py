@@ -41,8 +41,7 @@ def test_a_call_from_python_does_not_change_the_process(tmp_path, trained_once, 
     if others:
         calls = [lambda: vc.load(trained_once, "vit"), lambda: vc.status(trained_once), lambda: vc.report(trained_once)]
     else:
-        protocol = {"train_sizes": [60], "seeds": [3], "budget": {"steps": 2}, "batch_size": 14, "threads": 2}
-        config = tiny_config(tmp_path, protocol=protocol, models={"cnn": {"name": "resnet8", "options": {"width": 8}}})
+        config = tiny_config(tmp_path, only="resnet", train_sizes=[60], budget={"steps": 2}, threads=2)
         calls = [lambda: vc.train(config, quiet=True)]
     for name in ("lightning.pytorch", "lightning.fabric"):
         monkeypatch.setattr(logging.getLogger(name), "level", logging.INFO)

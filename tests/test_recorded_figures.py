@@ -54,6 +54,5 @@ def test_a_recorded_sheet_is_drawn_as_the_inspection_draws_it(tmp_path):
 
 
 def test_the_figure_of_the_centers_of_heads_has_the_words_of_the_code():
-    drawn = centers.draw({step: [np.zeros((9, 3))] * 7 for step in (0, 400, 1600)})
     with Image.open(RESULTS / f"{CENTERS}.png") as image:
-        assert image.info[KEYWORD] == describe(drawn)
+        assert image.info[KEYWORD] == describe(centers.draw({step: [np.zeros((9, 3))] * 7 for step in (0, 400, 1600)}))

@@ -70,9 +70,8 @@ WAYS_AROUND = {
 @pytest.mark.parametrize("changes", WAYS_AROUND.values(), ids=WAYS_AROUND)
 def test_an_analysis_of_other_runs_is_at_1_percent_and_a_third_one_exploratory(tmp_path, changes):
     images = {name: changes[name] for name in ("fingerprint", "folds") if name in changes}
-    first, second, third = (
-        conclude(tmp_path / name, **own) for name, own in zip("abc", (images, changes, changes), strict=True)
-    )
+    results = {"a": images, "b": changes, "c": changes}
+    first, second, third = (conclude(tmp_path / name, **own) for name, own in results.items())
     assert [rate(first), rate(second), rate(third)] == [0.05, 0.01, None]
     assert "The experiment a compared these architectures on these test images before" in str(write_answer(second))
     names = "the experiments a and b compared these architectures on these test images before"

@@ -87,9 +87,8 @@ def test_classes_are_compared_separately_with_p_values_adjusted_for_all_of_them(
     accuracy = compare_accuracy([given_answers(first, "a"), given_answers(second, "b")], CLASSES)
     by_name = {one.name: one for one in accuracy.classes}
     assert by_name["dog"].accuracy == {"a": 1.0, "b": pytest.approx(1 - 8 / 142)}
-    assert {name: one.p_corrected for name, one in by_name.items()} == pytest.approx(
-        dict.fromkeys(CLASSES, 1) | {"dog": 7 * 2**-7, "fox": 6 * 2**-5}
-    )
+    expected = dict.fromkeys(CLASSES, 1) | {"dog": 7 * 2**-7, "fox": 6 * 2**-5}
+    assert {name: one.p_corrected for name, one in by_name.items()} == pytest.approx(expected)
     assert sum(one.images for one in accuracy.classes) == 997
 
 

@@ -51,9 +51,8 @@ def folder(tmp_path_factory):
 def outside(vit):
     """A network with many different predictions, and labelled images of another shape than its input."""
     generator = torch.Generator().manual_seed(7)
-    weights = torch.randn(10, 3 * 32 * 32, generator=generator) / 20
     linear = nn.Linear(3 * 32 * 32, 10, bias=False)
-    linear.weight.data = weights
+    linear.weight.data = torch.randn(10, 3 * 32 * 32, generator=generator) / 20
     network = replace(vit, network=nn.Sequential(nn.Flatten(), linear).eval())
     # 15 bins have equal numbers of images, so that netcal divides them in the same way.
     images = torch.randint(0, 256, (195, 3, 29, 41), dtype=torch.uint8, generator=generator)
@@ -85,10 +84,8 @@ def test_the_table_has_a_row_for_each_class_and_names_classes_without_images(out
     table = found.frame().set_index("class")
     assert table["images"].tolist() == torch.bincount(labels, minlength=10).tolist()
     assert table["recall"].isna().tolist() == [False] * 7 + [True] * 3
-    third = network.class_names[2]
-    assert table.loc[third, f"predicted_{third}"] == pytest.approx(
-        table.loc[third, "recall"] * table.loc[third, "images"]
-    )
+    row = table.loc[network.class_names[2]]
+    assert row[f"predicted_{row.name}"] == pytest.approx(row["recall"] * row["images"])
     assert f"Classes without images: {', '.join(network.class_names[7:])}" in found.lines
     assert "195 images of 7 of 10 classes" in found.lines[0]
 
@@ -103,15 +100,13 @@ def test_probabilities_are_calibrated_by_the_temperature_of_the_run(vit):
 
 
 def test_training_images_are_counted_in_a_warning(vit):
-    pool = vit.pool()
-    training, validation = (getattr(pool.draw(120, 3), part) for part in ("training", "validation"))
-    images, labels = (
-        torch.cat([getattr(d, name)[:17] for d in (training, validation)]) for name in ("images", "labels")
-    )
+    run_images = vit.pool().draw(120, 3)
+    parts = (run_images.training, run_images.validation)
+    images, labels = (torch.cat([getattr(part, name)[:17] for part in parts]) for name in ("images", "labels"))
     found = vit.evaluate(images, labels)
     assert found.training_images == 17
     assert [line for line in found.lines if line.startswith("warning: 17 of the 34 images are training images of vit")]
-    assert vit.evaluate(validation.images, validation.labels).remarks == []
+    assert vit.evaluate(parts[1].images, parts[1].labels).remarks == []
 
 
 def test_test_images_of_the_experiment_are_entered_in_its_log_with_their_accuracy(copied, folder):
@@ -163,8 +158,7 @@ def test_the_command_prints_and_writes_the_result_and_leaves_out_unreadable_imag
     shutil.copytree(folder, tmp_path / "photos")
     (tmp_path / "photos" / "ring" / "broken.jpg").write_text("none")
     shutil.copy(folder / "disc" / "a.png", tmp_path / "photos" / "contact sheet.png")
-    words = ["evaluate", str(vit.path), str(tmp_path / "photos"), "--output", str(tmp_path / "new" / "classes.csv")]
-    printed = run_command(*words)
+    printed = run_command("evaluate", vit.path, tmp_path / "photos", "--output", tmp_path / "new" / "classes.csv")
     expected = vit.evaluate(folder)
     assert expected.lines[0] in printed.out and "9 images of 3 of 10 classes" in printed.out
     assert "warning: 1 of 10 images could not be read, the first" in printed.err
@@ -180,9 +174,8 @@ def test_folders_that_are_no_class_are_named_with_close_classes(error_line, vit,
         shutil.copytree(folder / name, tmp_path / "test" / new, ignore=shutil.ignore_patterns("deep"))
     line = error_line("evaluate", vit.path, tmp_path, "--quiet")
     assert f"no class of {vit.name}: disk (did you mean disc?), plum; the classes are disc, hourglass, " in line
-    assert "no image is in a folder that is named like a class" in error_line(
-        "evaluate", vit.path, tmp_path / "test" / "plum" / "d.png", "--quiet"
-    )
+    line = error_line("evaluate", vit.path, tmp_path / "test" / "plum" / "d.png", "--quiet")
+    assert "no image is in a folder that is named like a class" in line
     assert "out.txt: it must end in .csv" in error_line("evaluate", vit.path, folder, "--output", "out.txt", "--quiet")
 
 

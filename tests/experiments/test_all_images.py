@@ -33,13 +33,12 @@ def _experiment(tmp_path: Path, photos: Path):
 def finished(tmp_path_factory):
     folder = tmp_path_factory.mktemp("all")
     experiment, output = _experiment(folder, _photos(folder / "photos")), io.StringIO()
+    console = Console(file=output, width=500)
     run_quietly(experiment)
     with refused("several models; name one"):
         TrainedNetwork.open(experiment.folder)
     for _ in range(2):  # the second call finds it finished
-        train_on_all_images(
-            experiment.folder, "vit", "recommended", trusted=True, console=Console(file=output, width=500)
-        )
+        train_on_all_images(experiment.folder, "vit", "recommended", trusted=True, console=console)
     return experiment, output.getvalue()
 
 

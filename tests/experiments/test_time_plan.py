@@ -293,9 +293,8 @@ def test_linear_probes_are_fine_tuned_too_where_the_minutes_allow(pool, monkeypa
 
 def test_features_of_probes_are_paid_once_for_all_runs(pool, tmp_path):
     costs = GridTimeModel(experiment_from_dict(_with_probes(tmp_path)), pool, {"vit_pretrained": 4.2})
-    few, many = (
-        costs.of(GridPlan(sizes, seeds, (100,))).seconds for sizes, seeds in (((1300,), (0,)), ((60, 1300), (0, 1, 2)))
-    )
+    plans = (GridPlan((1300,), (0,), (100,)), GridPlan((60, 1300), (0, 1, 2), (100,)))
+    few, many = (costs.of(plan).seconds for plan in plans)
     assert few == pytest.approx(1.15 * ((1300 + 60) * 4.2 / (3 * 14) + 2))
     assert many - few == pytest.approx(1.15 * 5 * 2)
 

@@ -63,8 +63,7 @@ def test_later_commands_find_images_given_in_python(given, tmp_path, cache):
             use(given, root=tmp_path, quiet=True)
     (run,) = given.glob("resnet-*")
     assert len(vc.inspect(run, count=2, quiet=True).written)
-    again = vc.train(given / "experiment.yaml", quiet=True)  # without data=: nothing is left to run
-    assert again is not None
+    assert vc.train(given / "experiment.yaml", quiet=True) is not None  # without data=: nothing is left to run
     data_block = yaml.safe_load((given / "experiment.yaml").read_text())["data"]
     description = "tuple of images and labels (240 images)"
     assert (data_block["source"], data_block["own"]["description"]) == ("given", description)

@@ -91,7 +91,6 @@ def test_predictions_that_are_not_finite_are_refused_and_not_logged(tmp_path, va
     network = _network()
     with torch.no_grad():
         network[1].bias[1] = value
-    log = TestSetLog(tmp_path, _images().fingerprint())
     with refused("vit-s3: predictions for 23 of 23 images are not finite"):
-        _evaluate(network, log, "vit-s3", path=tmp_path / "p.npz")
+        _evaluate(network, TestSetLog(tmp_path, _images().fingerprint()), "vit-s3", path=tmp_path / "p.npz")
     assert not list(tmp_path.iterdir())

@@ -199,9 +199,8 @@ def test_the_identity_of_a_run_depends_on_its_weights_and_not_their_path(pretrai
 
 
 def test_weights_named_in_an_untrusted_file_are_not_opened(pretrained, tmp_path):
-    values = _values(pretrained, tmp_path)
     with refused("weights are not read, as the config comes from a file that is not trusted"):
-        read_pretrained(experiment_from_dict(values, trusted=False), "tuned")
+        read_pretrained(experiment_from_dict(_values(pretrained, tmp_path), trusted=False), "tuned")
 
 
 def test_a_fine_tuned_network_opens_without_its_pretrained_weights(pretrained, tmp_path):

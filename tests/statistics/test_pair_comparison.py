@@ -29,10 +29,8 @@ CLEAR = correct(0.7), correct(0.4, seed=1)
 
 
 def compared(gap: float, seeds: int = 3, **rules):
-    first, second = correct(0.7, seeds), correct(0.7 - gap, seeds, seed=1)
-    return compare_models(
-        ("a", "b"), SeedScores.from_correct(first), SeedScores.from_correct(second), rules=ComparisonRules(**rules)
-    )
+    sides = (correct(0.7, seeds), correct(0.7 - gap, seeds, seed=1))
+    return compare_models(("a", "b"), *map(SeedScores.from_correct, sides), rules=ComparisonRules(**rules))
 
 
 def without_predictions(first, second, images=60, **options):

@@ -35,9 +35,8 @@ def test_two_processes_end_with_the_weights_of_one(tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr
 
-    one, two = (
-        read_checkpoint(next((tmp_path / kind).glob("tiny/*/checkpoints/last.ckpt"))) for kind in ("one", "two")
-    )
+    paths = (next(tmp_path.glob(f"{kind}/tiny/*/checkpoints/last.ckpt")) for kind in ("one", "two"))
+    one, two = map(read_checkpoint, paths)
     assert [state["vit_vs_cnn"]["identity"].get("world_size") for state in (one, two)] == [None, 2]
     for name, weight in one["state_dict"].items():
         torch.testing.assert_close(two["state_dict"][name], weight, rtol=0, atol=2e-5, msg=name)
