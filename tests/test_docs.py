@@ -222,10 +222,8 @@ def test_notebook_figures_get_alternative_text():
 
 def test_a_number_and_its_percent_sign_are_on_one_line():
     page, code = new_document("page"), "5 % 3"
-    page += [
-        nodes.paragraph("", "", nodes.Text("34.6 % of it, "), nodes.literal("", code)),
-        nodes.literal_block("", code),
-    ]
+    page += nodes.paragraph("", "", nodes.Text("34.6 % of it, "), nodes.literal("", code))
+    page += nodes.literal_block("", code)
     keep_percentages(None, page, "page")
     assert page.astext() == f"34.6\u00a0% of it, {code}\n\n{code}"
 

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import sys
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -239,9 +240,6 @@ def test_impossible_requests_are_refused_in_one_line(vit, photos, words, message
 
 
 def test_an_interrupted_command_leaves_no_file_and_prints_one_line(vit, photos, tmp_path, monkeypatch, capsys):
-    def stopped(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(ImagePredictions, "rows", stopped)
+    monkeypatch.setattr(ImagePredictions, "rows", Mock(side_effect=KeyboardInterrupt))
     assert main(["predict", str(vit.path), str(photos), "--output", str(tmp_path / "out.csv"), "--quiet"]) == 130
     assert (os.listdir(tmp_path), capsys.readouterr().err) == ([], "stopped\n")

@@ -50,8 +50,7 @@ def test_a_call_from_python_does_not_change_the_process(tmp_path, trained_once, 
     before = _state()
     for call in calls:
         call()
-        after = _state()
-        assert {name for name in before if before[name] != after[name]} == set()
+        assert {name for name, value in _state().items() if before[name] != value} == set()
 
 
 def test_a_call_that_raises_restores_the_state_too():

@@ -6,12 +6,7 @@ from torch import nn
 
 from tests.equal import assert_equal
 from tests.refused import refusals
-from vit_vs_cnn.attention import (
-    LinearAttention,
-    MultiHeadAttention,
-    RelativeBias,
-    TorchMultiheadAttention,
-)
+from vit_vs_cnn.attention import LinearAttention, MultiHeadAttention, RelativeBias, TorchMultiheadAttention
 
 BATCH, QUERIES, KEYS, HEADS, HEAD_DIM = 2, 5, 7, 3, 11
 DIM = HEADS * HEAD_DIM

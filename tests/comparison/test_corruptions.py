@@ -63,10 +63,8 @@ def test_strengths_are_fixed(name):
 
 
 #: Strengths at which nothing changes.
-NEUTRAL = dict.fromkeys(CORRUPTIONS, 0.0) | dict.fromkeys(
-    "zoom_blur brightness contrast saturate pixelate".split(), 1.0
-)
-NEUTRAL |= {"shot_noise": 1e12, "gaussian_blur": 0.01}
+NEUTRAL = dict.fromkeys(CORRUPTIONS, 0.0) | {"shot_noise": 1e12, "gaussian_blur": 0.01}
+NEUTRAL |= dict.fromkeys("zoom_blur brightness contrast saturate pixelate".split(), 1.0)
 del NEUTRAL["glass_blur"], NEUTRAL["jpeg"]  # they always blur or compress
 
 

@@ -4,6 +4,7 @@ import csv
 import json
 import shutil
 from dataclasses import replace
+from unittest.mock import Mock
 
 import numpy as np
 import pandas
@@ -134,10 +135,7 @@ def test_unused_test_images_are_not_evaluated(tmp_path):
 
 
 def test_missing_images_of_the_experiment_are_a_note(vit, folder, monkeypatch):
-    def missing(*_):
-        raise InputError("they have moved")
-
-    monkeypatch.setattr(type(vit), "pool", missing)
+    monkeypatch.setattr(type(vit), "pool", Mock(side_effect=InputError("they have moved")))
     (remark,) = vit.evaluate(folder).remarks
     assert remark.startswith("note: test images of the experiment are not recognized") and "they have moved" in remark
 

@@ -108,6 +108,7 @@ def test_overrides_on_the_command_line_reach_every_depth_and_the_last_one_wins()
     assert [_plan_output(*w).models["vit"].options["depth"] for w in (words, again)] == [2, 3]
 
 
+FILE = "a: [1] #2 = é.pth"
 PROBE = "{name: timm/resnet10t, weights: hub, finetune: head}"
 
 
@@ -123,10 +124,7 @@ PROBE = "{name: timm/resnet10t, weights: hub, finetune: head}"
         (["--models.vit", PROBE, "--models.vit.weights", "a #1.pth"], {"weights": Weights(file="a #1.pth")}),
         (["--models.vit", PROBE, "--models.vit.weights", "runs/a"], {"weights": Weights(run="runs/a")}),
         (["--models.vit", "timm/vit_tiny_patch16_224"], {"name": "timm/vit_tiny_patch16_224", "weights": None}),
-        (
-            ["--models.vit", "timm/x=a: [1] #2 = é.pth"],
-            {"name": "timm/x", "weights": Weights(file="a: [1] #2 = é.pth")},
-        ),
+        (["--models.vit", f"timm/x={FILE}"], {"name": "timm/x", "weights": Weights(file=FILE)}),
     ],
 )
 def test_a_model_keeps_what_is_not_named_unless_it_becomes_another_one(words, expected):

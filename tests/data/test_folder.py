@@ -10,6 +10,7 @@ import warnings
 import zlib
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -597,14 +598,11 @@ def test_a_damaged_cache_is_rebuilt(root, options, tmp_path, decoded, suffix, da
 
 
 def test_an_unwritable_cache_gives_a_one_line_error_and_leaves_no_file(root, options, tmp_path, monkeypatch):
-    def full(*arguments, **options):
-        raise OSError(28, "No space left on device")
-
     classes(root)
     (tmp_path / "file").touch()
     message = message_of(open_folder(root, options(cache=tmp_path / "file")).train)
     assert "choose another folder with --data.folder.cache of train" in message
-    monkeypatch.setattr(image_cache, "write_text", full)
+    monkeypatch.setattr(image_cache, "write_text", Mock(side_effect=OSError(28, "No space left on device")))
     assert "No space left" in message_of(open_folder(root, options()).train)
     assert list((tmp_path / "cache").iterdir()) == []
 

@@ -138,13 +138,11 @@ def test_a_larger_plan_has_all_seeds_and_no_fewer_sizes_images_or_steps(change, 
 
 
 def test_the_cheapest_plan_with_a_conclusion_may_overrun_the_minutes():
-    (small, medium, large), one_seed = (
-        [GridPlan((100, 200), seeds, (10,), seconds=float(seconds)) for seeds, seconds in plans]
-        for plans in ([((0, 1, 2), 70), ((0, 1, 2, 3), 72), ((0, 1, 2), 76)], [((0,), 50)])
-    )
-    assert best_grid([large, medium, small, *one_seed], 1.0) == small
-    assert best_grid([large, *one_seed], 1.0) == one_seed[0]
-    assert best_grid([large, *one_seed], 0.5) is None
+    plans = (((0, 1, 2), 70.0), ((0, 1, 2, 3), 72.0), ((0, 1, 2), 76.0), ((0,), 50.0))
+    small, medium, large, one_seed = (GridPlan((100, 200), seeds, (10,), seconds=time) for seeds, time in plans)
+    assert best_grid([large, medium, small, one_seed], 1.0) == small
+    assert best_grid([large, one_seed], 1.0) == one_seed
+    assert best_grid([large, one_seed], 0.5) is None
 
 
 def test_settings_given_by_the_user_are_kept(pool):

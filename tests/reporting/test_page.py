@@ -136,10 +136,7 @@ def test_models_have_distinct_colors_and_markers_that_do_not_depend_on_the_order
 def test_pretrained_models_have_the_color_of_their_family_and_other_markers_and_dashes():
     names = ["vit", "resnet", "vit_pretrained", "cnn_pretrained", "vit_finetuned", "cnn_tuned", "mine"]
     styles = assign_styles(names)
-    for family, others in (
-        ("vit", ("vit_pretrained", "vit_finetuned")),
-        ("resnet", ("cnn_pretrained", "cnn_tuned")),
-    ):
+    for family, others in (("vit", ("vit_pretrained", "vit_finetuned")), ("resnet", ("cnn_pretrained", "cnn_tuned"))):
         assert {styles[name].colour for name in others} == {styles[family].colour}
     assert len({style.marker for style in styles.values()}) == len(names)
     assert [styles[name].dashes for name in names] == ["-", "-", "--", "--", "-.", "-.", "-"]

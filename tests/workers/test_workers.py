@@ -143,12 +143,8 @@ def test_tasks_of_the_documented_slurm_array_share_the_runs(tmp_path, uninterrup
     slurm |= {"SLURM_NODELIST": "localhost", "SLURM_JOB_NAME": "tiny", "SLURM_NNODES": "1"}
     slurm |= {"SLURM_NTASKS_PER_NODE": "1"}
     environment = {**os.environ, **slurm, "PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
-    tasks = [
-        subprocess.Popen(
-            ["bash", "-c", script], env=environment | {"SLURM_ARRAY_TASK_ID": task}, stderr=subprocess.PIPE
-        )
-        for task in "12"
-    ]
+    environments = [environment | {"SLURM_ARRAY_TASK_ID": task} for task in "12"]
+    tasks = [subprocess.Popen(["bash", "-c", script], env=one, stderr=subprocess.PIPE) for one in environments]
     errors = [task.communicate()[1].decode() for task in tasks]
     assert [task.returncode for task in tasks] == [0, 0], errors
     assert _weights(tmp_path) == uninterrupted
