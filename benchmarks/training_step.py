@@ -37,20 +37,12 @@ FUSED, WRITTEN_OUT, SIMPLE, OURS = "timm, fused", "timm, written out", "vit-pyto
 
 
 class Step:
-    """Training steps of one network on the same images."""
+    """Training steps of one network on the same images. Options are ``channels last`` and ``compiled``."""
 
-    def __init__(
-        self,
-        network: nn.Module,
-        args: argparse.Namespace,
-        precision: str,
-        *,
-        last: bool = False,
-        is_compiled: bool = False,
-    ) -> None:
-        layout = torch.channels_last if last else torch.contiguous_format
+    def __init__(self, network: nn.Module, args: argparse.Namespace, precision: str, *options: str) -> None:
+        layout = torch.channels_last if "channels last" in options else torch.contiguous_format
         self.network = network.to(args.device, memory_format=layout).train()  # type: ignore[call-overload]
-        self.forward = compile_steps(self.network) if is_compiled else self.network
+        self.forward = compile_steps(self.network) if "compiled" in options else self.network
         self.optimizer = torch.optim.AdamW(self.network.parameters(), lr=1e-3)
         self.device, self.is_half = torch.device(args.device), precision == "bf16"
         self.images = torch.randn(args.batch_size, 3, 32, 32, device=self.device).to(memory_format=layout)
@@ -79,15 +71,10 @@ def vits(args: argparse.Namespace, size: str, precision: str) -> dict[str, Step]
         raise SystemExit(f"not the same shape: {count_parameters(ours)} and {count_parameters(timms)} parameters")
     ways = {OURS: ours, FUSED: _attending(timms, fused=True), WRITTEN_OUT: _attending(timms, fused=False)}
     if importlib.util.find_spec("vit_pytorch"):
-        ways[SIMPLE] = importlib.import_module("vit_pytorch.simple_vit").SimpleViT(
-            image_size=32,
-            patch_size=4,
-            num_classes=10,
-            dim=embed_dim,
-            depth=depth,
-            heads=num_heads,
-            mlp_dim=int(embed_dim * mlp_ratio),
-            dim_head=embed_dim // num_heads,
+        same = {"dim": embed_dim, "depth": depth, "heads": num_heads, "dim_head": embed_dim // num_heads}
+        make_network = importlib.import_module("vit_pytorch.simple_vit").SimpleViT
+        ways[SIMPLE] = make_network(
+            image_size=32, patch_size=4, num_classes=10, mlp_dim=int(embed_dim * mlp_ratio), **same
         )
     return {name: Step(network, args, precision) for name, network in ways.items()}
 
@@ -123,13 +110,7 @@ def of_precisions(args: argparse.Namespace) -> list[Row]:
     for name in ("vit_nano", "resnet8"):
         network = create_model(name, image_size=32, num_classes=10)
         ways = {
-            ", ".join((name, precision, *options)): Step(
-                copy.deepcopy(network),
-                args,
-                precision,
-                last="channels last" in options,
-                is_compiled="compiled" in options,
-            )
+            ", ".join((name, precision, *options)): Step(copy.deepcopy(network), args, precision, *options)
             for precision in GOALS
             for options in ((), ("channels last",), ("compiled",))
         }

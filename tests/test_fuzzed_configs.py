@@ -1,6 +1,7 @@
 """Random configs either run or give one line and exit code 2, never a traceback."""
 
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -14,12 +15,8 @@ from vit_vs_cnn.experiments import runner, tuning
 @pytest.fixture
 def stops_before_training(monkeypatch, tmp_path):
     """``train`` stops before its first run."""
-
-    def stop(*_, **__):
-        raise Interrupted("it would run")
-
     for module in (runner, tuning):
-        monkeypatch.setattr(module, "execute", stop)
+        monkeypatch.setattr(module, "execute", Mock(side_effect=Interrupted("it would run")))
     monkeypatch.chdir(tmp_path)
 
 

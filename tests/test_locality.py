@@ -39,8 +39,7 @@ def test_a_converted_network_gives_the_same_logits_and_is_a_checkpoint(experimen
     run = find_run(experiment, "resnet-n80-s3")
     printed = run_command("to-attention", run).out
     assert "same class                     100.00 % of 60 images" in printed
-    exact = float(printed.split("float64")[0].split()[-2])
-    assert exact <= 1e-10
+    assert float(printed.split("float64")[0].split()[-2]) <= 1e-10
     compiled = TrainedNetwork.open(run / "checkpoints" / "attention.ckpt")
     assert type(compiled.network).__name__ == "AttentionNetwork"
     assert compiled.name == "resnet-n80-s3 (attention)"

@@ -8,6 +8,7 @@ import shutil
 import sys
 from pathlib import Path
 from statistics import fmean
+from unittest.mock import Mock
 
 import huggingface_hub
 import pytest
@@ -106,10 +107,7 @@ def test_a_file_with_other_logits_than_the_network_is_refused(runs, error, is_re
     "error", [OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), SafetensorError("No space left on device")]
 )
 def test_an_export_to_a_full_disk_is_refused_with_the_reason(runs, tmp_path, monkeypatch, error):
-    def fail(*_):
-        raise error
-
-    monkeypatch.setattr("vit_vs_cnn.conversion.export.save_file", fail)
+    monkeypatch.setattr("vit_vs_cnn.conversion.export.save_file", Mock(side_effect=error))
     with pytest.raises(InputError, match=r"the export cannot be written there \(No space left on device\)"):
         export(TrainedNetwork.open(runs["resnet"]), ["safetensors"], tmp_path)
 

@@ -36,8 +36,7 @@ def written(tmp_path_factory):
 
 def _on_page(html, index, heads):
     """The attention weights stored on the page for an image."""
-    text = re.search(rf'id="w0-{index}">([^<]*)<', html).group(1)
-    data = zlib.decompress(base64.b64decode(text))
+    data = zlib.decompress(base64.b64decode(re.search(rf'id="w0-{index}">([^<]*)<', html).group(1)))
     rows = sum(heads) * TOKENS
     scales = np.frombuffer(data[: 2 * rows], "<u2").reshape(-1, TOKENS, 1) / 65535
     weights = np.frombuffer(data[2 * rows :], np.uint8).reshape(-1, TOKENS, TOKENS) / WEIGHT_STEPS * scales
