@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 
 
 def _values(output, **protocol):
-    values = tiny_config(output, train_sizes=[40, 60], seeds=[3, 4], budget={"steps": 2}, **protocol)
+    values = tiny_config(output, **{"train_sizes": [40, 60], "seeds": [3, 4], "budget": {"steps": 2}} | protocol)
     values["data"]["synthetic"] |= {"train_images": 60, "test_images": 30}
     return values
 
