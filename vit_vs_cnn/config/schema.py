@@ -182,11 +182,11 @@ class Protocol:
         train_sizes: Labelled images that a model may use, validation images included; "all" for all there are.
         seeds: One run of every model and size for each seed. The seed selects the subset, so models are paired.
         batch_size: Images of one optimizer step, over all devices.
-        threads: Threads of PyTorch in every run. They decide how sums are rounded: with the same number a run gives the
-            same weights on every machine. auto is 1, but in an experiment of more than about 20 minutes with fewer runs
-            than cores, each run gets its share of the cores.
-        compile: Compile training steps with torch.compile, which rounds differently. auto does in an experiment of more
-            than about 20 minutes, if a trial shows that it saves more than twice the time that it takes.
+        threads: PyTorch threads of each run. They decide how sums are rounded: with the same number a run gives the
+            same weights on every machine. auto is 1; if the training takes more than about 40 minutes on one core and
+            there are at most half as many runs as cores, the cores are divided among the runs.
+        compile: Compile training steps with torch.compile, which rounds differently. auto does if the training takes
+            more than about 40 minutes on one core, and a trial predicts that it saves more than twice its cost.
         scored_on: test, or validation while recipes are being chosen; the test images are then not used.
         test_folds: Test networks on folds, or train them on all folds: for a network to use, scored on validation.
         pairs: Models that are compared with each other, as [[vit, resnet], ...]; null for all pairs. With

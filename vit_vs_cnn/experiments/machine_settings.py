@@ -1,10 +1,9 @@
-"""Settings that are chosen for a machine: precision, images at a time, threads and compilation."""
+"""Settings that are chosen for a machine: precision, micro-batches, threads and compilation."""
 
 import itertools
 import json
 import math
 import time
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -33,15 +32,15 @@ _MEMORY_SHARE, _PROCESS_BYTES = 0.6, 7e8
 _BYTES_PER_PARAMETER = 20
 #: Memory of a step relative to what it keeps for the backward pass (measured: 0.97 to 1.1 at 224 pixels).
 _STEP_FACTOR = 1.25
-#: Settings of the protocol that are chosen, with their values in short experiments.
+#: Settings of the protocol that may be auto, with their values in short experiments.
 _DEFAULTS = {"threads": 1, "compile": False}
-#: Training time from which on threads and compilation are chosen; shorter experiments give the same weights everywhere.
-_LONG_SECONDS = 1200.0
-#: FLOPs and steps in a second of a small network on a core, about the most, to estimate the training time.
+#: Threads and compilation are chosen if the training takes longer than this on one core, in seconds.
+_LONG_SECONDS = 2400.0
+#: Approximate largest number of FLOPs and of steps in a second on one core, to estimate the time of training.
 _FLOPS_PER_SECOND, _STEPS_PER_SECOND = 3e10, 50.0
 #: More threads make the training of small networks no faster.
 _MAX_THREADS = 8
-#: Time in which a run finds its compiled network in torch's cache.
+#: Seconds in which a run loads its compiled network from torch's cache.
 _COMPILED_START_SECONDS = 2.0
 
 
@@ -50,48 +49,45 @@ def choose_settings(
 ) -> Experiment:
     """The experiment with the settings of its folder or, in a new folder, with those that suit this machine.
 
-    Runs that differ in them are different runs, so a started experiment keeps them on another machine.
+    They are part of the identity of a run, so a started experiment keeps them on any machine.
 
     Arguments:
         is_planned: whether sizes, seeds and budget are final. Otherwise threads and compilation are not chosen yet.
     """
     experiment = choose_micro_batches(choose_precision(experiment), pool, console)
-    chosen = [name for name in _DEFAULTS if getattr(experiment.protocol, name) == "auto"]
     if started := _started_settings(experiment):
-        kept = {name: started.get(f"protocol.{name}", _DEFAULTS[name]) for name in chosen}
-        return _with_protocol(experiment, **kept)
-    if not is_planned or not chosen:
+        kept = {name: started.get(f"protocol.{name}", default) for name, default in _DEFAULTS.items()}
+        experiment = _with_protocol(experiment, **{name: kept[name] for name in _open_settings(experiment)})
+    open_settings = _open_settings(experiment)
+    if not is_planned or not open_settings:
         return experiment
-    training = _training_of_models(experiment, pool) if world_size(experiment) == 1 else {}
-    runs_at_once = runs_at_a_time(experiment, _count_runs(experiment))
-    if sum(steps * seconds for steps, seconds in training.values()) / runs_at_once < _LONG_SECONDS:
-        return _with_protocol(experiment, **{name: _DEFAULTS[name] for name in chosen})
+    if world_size(experiment) > 1 or not _is_long(experiment, pool):
+        return _with_protocol(experiment, **{name: _DEFAULTS[name] for name in open_settings})
     # Commands that start together, as those of an array, choose the same: the first one chooses, and the others wait.
     file = experiment.folder / "machine.json"
     file.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(file.with_name(".machine.lock")):
         if not file.exists():
-            steps = {name: steps for name, (steps, _) in training.items()}
-            write_text(file, json.dumps(_choose_for_long(experiment, steps, pool, console)))
+            chosen = _choose_for_long(experiment, pool, console).protocol
+            write_text(file, json.dumps({name: getattr(chosen, name) for name in open_settings}))
         values = _DEFAULTS | read_mapping(file)
-    return _with_protocol(experiment, **{name: values[name] for name in chosen})
+    return _with_protocol(experiment, **{name: values[name] for name in open_settings})
 
 
-def _choose_for_long(
-    experiment: Experiment, steps: Mapping[str, int], pool: ExperimentData, console: Console
-) -> dict[str, Any]:
-    """Threads and compilation for a long experiment.
+def _open_settings(experiment: Experiment) -> list[str]:
+    """Names of the settings of the protocol that are still to be chosen."""
+    return [name for name in _DEFAULTS if getattr(experiment.protocol, name) == "auto"]
 
-    Arguments:
-        steps: of all runs, by model.
-    """
+
+def _choose_for_long(experiment: Experiment, pool: ExperimentData, console: Console) -> Experiment:
+    """A long experiment with its number of threads and its choice of compilation."""
     if experiment.protocol.threads == "auto":
         experiment = _with_protocol(experiment, threads=_share_of_cores(experiment))
         if experiment.protocol.thread_count > 1:
-            console.print(f"Each run uses {experiment.protocol.threads} threads, as there are fewer runs than cores")
+            console.print(f"Each run uses {experiment.protocol.threads} threads")
     if experiment.protocol.compile == "auto":
-        experiment = _with_protocol(experiment, compile=_is_faster_compiled(experiment, steps, pool, console))
-    return {name: getattr(experiment.protocol, name) for name in _DEFAULTS}
+        experiment = _with_protocol(experiment, compile=_is_faster_compiled(experiment, pool, console))
+    return experiment
 
 
 def _with_protocol(experiment: Experiment, **changes: Any) -> Experiment:
@@ -105,14 +101,14 @@ def _count_runs(experiment: Experiment) -> int:
     return max(1, len(experiment.trained_models) * conditions)
 
 
-def _training_of_models(experiment: Experiment, pool: ExperimentData) -> dict[str, tuple[int, float]]:
-    """For each model, the steps of all its runs and the estimated time of a step."""
-    batch_size, training = experiment.protocol.batch_size, {}
+def _is_long(experiment: Experiment, pool: ExperimentData) -> bool:
+    """Whether the training takes long, estimated from FLOPs and thus alike on every machine."""
+    seconds = 0.0
     for name in experiment.trained_models:
         prepared = prepare_timed_run(experiment, name, pool)
-        step_seconds = max(1 / _STEPS_PER_SECOND, 6 * batch_size * prepared.macs / _FLOPS_PER_SECOND)
-        training[name] = _count_steps(prepared, pool), step_seconds
-    return training
+        flops = 6 * experiment.protocol.batch_size * prepared.macs
+        seconds += _count_steps(prepared, pool) * max(1 / _STEPS_PER_SECOND, flops / _FLOPS_PER_SECOND)
+    return seconds > _LONG_SECONDS
 
 
 def _count_steps(prepared: PreparedRun, pool: ExperimentData) -> int:
@@ -128,50 +124,42 @@ def _count_steps(prepared: PreparedRun, pool: ExperimentData) -> int:
 
 
 def _share_of_cores(experiment: Experiment) -> int:
-    """Threads for each run, if all runs that are executed at a time share the cores of this machine."""
-    executor, cores = experiment.executor, torch.get_num_threads()
-    if executor.name == "ray" or not trains_on_cpu(experiment):
+    """Threads for each run, if all runs share the cores of this machine; 1 on a GPU and on a Ray cluster."""
+    if experiment.executor.name == "ray" or not trains_on_cpu(experiment):
         return 1
-    runs_at_once = 1 if executor.name == "local" else min(executor.workers or cores, _count_runs(experiment))
-    return max(1, min(cores // runs_at_once, _MAX_THREADS))
+    return max(1, min(torch.get_num_threads() // _count_runs(experiment), _MAX_THREADS))
 
 
-def _is_faster_compiled(
-    experiment: Experiment, steps: Mapping[str, int], pool: ExperimentData, console: Console
-) -> bool:
+def _is_faster_compiled(experiment: Experiment, pool: ExperimentData, console: Console) -> bool:
     """Whether compiled training steps save more than twice the time of compiling.
 
-    The networks are compiled and timed. The runs find them in torch's cache.
-
-    Arguments:
-        steps: of all runs, by model.
+    The networks are compiled and timed. The runs then load them from torch's cache.
     """
-    runs = _count_runs(experiment)
+    models, runs = experiment.trained_models, _count_runs(experiment)
     runs_at_once = runs_at_a_time(experiment, runs)
-    eager = {name: seconds_per_step(experiment, name, pool) for name in steps}
-    seconds = {name: steps[name] * eager[name] / runs_at_once for name in steps}
-    if sum(seconds.values()) < _LONG_SECONDS:
+    steps = {name: _count_steps(prepare_timed_run(experiment, name, pool), pool) for name in models}
+    eager = {name: seconds_per_step(experiment, name, pool) for name in models}
+    if sum(steps[name] * eager[name] for name in models) < _LONG_SECONDS:
         return False
-    console.print(f"Compiling {join_names([*steps])}, to see whether training becomes faster ...")
+    console.print(f"Compiling {join_names(models)}, to see whether training becomes faster ...")
     start, compiled = time.perf_counter(), dict[str, float]()
-    for name in steps:
+    for name in models:
         try:
             compiled[name] = seconds_per_step(_with_protocol(experiment, compile=True), name, pool)
         except InputError as error:
-            console.print(f"Training without compilation, which fails: {error}")
+            console.print(f"Compilation fails and is not used: {error}")
             return False
     cost = time.perf_counter() - start + _COMPILED_START_SECONDS * runs / runs_at_once
-    saved = sum(seconds[name] * (1 - compiled[name] / eager[name]) for name in steps)
+    saved = sum(steps[name] * (eager[name] - compiled[name]) for name in models) / runs_at_once
     is_faster = saved > 2 * cost
-    texts = [f"{name}: {eager[name]:.3g} s for a step, {compiled[name]:.3g} s compiled" for name in steps]
-    choice = f"Training {'with' if is_faster else 'without'} compilation"
-    costs = f"takes {duration(cost)} and saves {duration(max(0.0, saved))}"
-    console.print(f"{join_names(texts)}. {choice}, which {costs}")
+    texts = [f"{name}: {eager[name]:.3g} s for a step, {compiled[name]:.3g} s compiled" for name in models]
+    choice = f"Compilation is {'' if is_faster else 'not '}used"
+    console.print(f"{join_names(texts)}. {choice}: it takes {duration(cost)} and saves {duration(max(0.0, saved))}")
     return is_faster
 
 
 def choose_micro_batches(experiment: Experiment, pool: ExperimentData, console: Console) -> Experiment:
-    """The experiment with ``micro_batch`` set for each model of which a whole batch exceeds the free memory.
+    """The experiment with ``micro_batch`` set for each model whose whole batch exceeds the free memory.
 
     It changes batch norm and the random numbers of augmentation, so runs that differ in it are different runs. A model
     that is trained in the folder of the experiment keeps what was chosen there, also on another machine.
@@ -194,7 +182,7 @@ def choose_micro_batches(experiment: Experiment, pool: ExperimentData, console: 
             models[name] = replace(model, micro_batch=micro_batch)
             console.print(
                 f"{name}: batches of {batch_size} images are split into parts of {micro_batch} images, as "
-                f"{max(room, 0) / 1e9:.1f} GB of memory are free for each run"
+                f"each run may use {max(room, 0) / 1e9:.1f} GB of memory"
             )
     return replace(experiment, models=models)
 

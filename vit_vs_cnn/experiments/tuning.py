@@ -48,7 +48,7 @@ def tune(experiment: Experiment, *, console: Console) -> Experiment:
     if is_launched_from_outside():
         raise InputError("tuning: recipes are searched for by one process; run tune without torchrun or srun")
     pool = ExperimentData(experiment.data, "validation", trust=experiment.trusted)
-    experiment = choose_settings(experiment, pool, console)
+    experiment = choose_settings(experiment, pool, console, is_planned=False)
     size = max(pool.resolve(size) for size in experiment.protocol.train_sizes)
     settings = experiment.models
     searched = [name for name in experiment.in_order() if not (settings[name].finetune.head or settings[name].variants)]
