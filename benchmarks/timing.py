@@ -4,7 +4,6 @@ import argparse
 import json
 import os
 import platform
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from benchmarks import command_line
 from vit_vs_cnn.devices import bfloat16_units
+from vit_vs_cnn.models.cost import time_in_turns
 from vit_vs_cnn.runs.result import describe_hardware
 
 
@@ -69,14 +69,7 @@ class Row:
 
 def in_turns(ways: Mapping[str, Callable[[], object]], repeats: int, *, warm_up: int = 2) -> dict[str, np.ndarray]:
     """Seconds of each way, called one after the other again and again, so that a busy machine slows all of them."""
-    times: dict[str, list[float]] = {name: [] for name in ways}
-    for turn in range(warm_up + repeats):
-        for name in list(ways) if turn % 2 else list(ways)[::-1]:
-            start = time.perf_counter()
-            ways[name]()
-            if turn >= warm_up:
-                times[name].append(time.perf_counter() - start)
-    return {name: np.array(values) for name, values in times.items()}
+    return {name: np.array(times) for name, times in time_in_turns(ways, rounds=repeats, warmup=warm_up).items()}
 
 
 def peak_megabytes(work: Callable[[], object]) -> float:

@@ -149,7 +149,7 @@ class Experiment:
             "budget": plain_values(budget),
             "batch_size": self.protocol.batch_size,
             "threads": self.protocol.thread_count,
-            "compile": self.protocol.compile is True,
+            "compile": self.protocol.is_compiled,
             "scored_on": self.protocol.scored_on,
             "model": settings,
             "world_size": world_size,

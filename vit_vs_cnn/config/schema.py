@@ -211,6 +211,11 @@ class Protocol:
         """Threads of a run; 1 as long as they are not chosen."""
         return 1 if isinstance(self.threads, str) else self.threads
 
+    @property
+    def is_compiled(self) -> bool:
+        """Whether training steps are compiled; False as long as that is not chosen."""
+        return self.compile is True
+
     def drop_models(self, names: Collection[str]) -> "Protocol":
         """Protocol without the pairs that contain one of these models. Raises InputError: no pair is left."""
         selected = [pair for pair in self.pairs or [] if not {*names} & {*pair}]

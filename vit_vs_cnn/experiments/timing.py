@@ -60,7 +60,7 @@ def seconds_per_step(experiment: Experiment, model: str, pool: ExperimentData) -
     except (MisconfigurationException, ValueError, RuntimeError) as error:
         raise InputError(f"trainer: {one_line(error)}") from error
     trained, optimizer = fabric.setup(network, recipe.optimizer.build(network, trust=experiment.trusted))
-    forward = compile_steps(trained) if experiment.protocol.compile is True else trained
+    forward = compile_steps(trained) if experiment.protocol.is_compiled else trained
     batch_size = experiment.protocol.batch_size
     timed_size, warm_up, timed = batch_size // run.grad_accum_steps, _WARM_UP, _TIMED
     if recipe.finetune.head:

@@ -158,8 +158,8 @@ def _inverse_chi_square(df: int | float) -> tuple[Float[np.ndarray, "nodes"], Fl
     df = min(df, MAX_DEGREES_OF_FREEDOM)
     low, high = (max(0.0, math.sqrt(df) - 9), math.sqrt(df) + 9)
     r = low + (high - low) * (nodes + 1) / 2
-    log_density = np.log(2) - 0.5 * np.log(2) * df - special.gammaln(0.5 * df) + special.xlogy(df - 1, r) - 0.5 * r**2
-    probability = weights * np.exp(log_density)
+    log_density = special.xlogy(df - 1, r) - 0.5 * r**2  # up to a constant
+    probability = weights * np.exp(log_density - log_density.max())
     return df / r**2, probability / probability.sum()
 
 

@@ -207,7 +207,7 @@ def make_module(prepared: PreparedRun, data: TrainingData) -> Classifier:
         class_weights=prepared.class_weights,
         metrics=prepared.metrics,
         teacher=_make_teacher(prepared, data),
-        compile=experiment.protocol.compile is True,
+        compile=experiment.protocol.is_compiled,
         trust=experiment.trusted,
     )
     if data.channels_last:

@@ -165,7 +165,7 @@ def _reason(run: Run, kind: FailureKind, error: BaseException) -> BaseException 
     """The error, with the setting that avoids it if that is known."""
     if kind is FailureKind.OUT_OF_MEMORY:
         return f"{one_line(error)}; set a smaller models.{run.model}.micro_batch"
-    if run.experiment.protocol.compile is True and type(error).__module__.startswith("torch._"):
+    if run.experiment.protocol.is_compiled and type(error).__module__.startswith("torch._"):
         return f"{one_line(error)}; protocol.compile false trains without torch.compile"
     return error
 
