@@ -130,9 +130,9 @@ def test_half_precision_is_chosen_for_supporting_hardware_and_kept_if_continued(
     ("steps", "compiled_seconds", "chosen", "text"),
     [
         (23, 0.5, False, ""),  # takes less time than compiling
-        (10**6, 0.5, True, "resnet: 1 s for a step, 0.5 s compiled. Compilation is used: it takes"),
+        (10**6, 0.5, True, "resnet 1, compiled 0.5. Compilation is used: it takes"),
         (10**6, 1.1, False, "Compilation is not used: it takes"),
-        (10**6, None, False, "Compilation fails and is not used: no compiler"),
+        (10**6, None, False, "Compilation is not used, as it fails: no compiler"),
     ],
 )
 def test_training_is_compiled_if_that_saves_time_and_a_started_experiment_keeps_the_choice(

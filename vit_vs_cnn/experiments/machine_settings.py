@@ -47,12 +47,13 @@ _COMPILED_START_SECONDS = 2.0
 def choose_settings(
     experiment: Experiment, pool: ExperimentData, console: Console, *, is_planned: bool = True
 ) -> Experiment:
-    """The experiment with the settings of its folder or, in a new folder, with those that suit this machine.
+    """The experiment with the settings stored in its folder or, in a new folder, with those that suit this machine.
 
-    They are part of the identity of a run, so a started experiment keeps them on any machine.
+    They are precision, micro-batches, threads and compilation. Other values make another run, so a started experiment
+    keeps them on any machine.
 
     Arguments:
-        is_planned: whether sizes, seeds and budget are final. Otherwise threads and compilation are not chosen yet.
+        is_planned: whether sizes, seeds and budget are final. If not, threads and compilation stay open.
     """
     experiment = choose_micro_batches(choose_precision(experiment), pool, console)
     if started := _started_settings(experiment):
@@ -102,7 +103,7 @@ def _count_runs(experiment: Experiment) -> int:
 
 
 def _is_long(experiment: Experiment, pool: ExperimentData) -> bool:
-    """Whether the training takes long, estimated from FLOPs and thus alike on every machine."""
+    """Whether the training takes long, by its FLOPs and so with the same answer on every machine."""
     seconds = 0.0
     for name in experiment.trained_models:
         prepared = prepare_timed_run(experiment, name, pool)
@@ -147,14 +148,15 @@ def _is_faster_compiled(experiment: Experiment, pool: ExperimentData, console: C
         try:
             compiled[name] = seconds_per_step(_with_protocol(experiment, compile=True), name, pool)
         except InputError as error:
-            console.print(f"Compilation fails and is not used: {error}")
+            console.print(f"Compilation is not used, as it fails: {error}")
             return False
     cost = time.perf_counter() - start + _COMPILED_START_SECONDS * runs / runs_at_once
     saved = sum(steps[name] * (eager[name] - compiled[name]) for name in models) / runs_at_once
     is_faster = saved > 2 * cost
-    texts = [f"{name}: {eager[name]:.3g} s for a step, {compiled[name]:.3g} s compiled" for name in models]
+    texts = [f"{name} {eager[name]:.3g}, compiled {compiled[name]:.3g}" for name in models]
     choice = f"Compilation is {'' if is_faster else 'not '}used"
-    console.print(f"{join_names(texts)}. {choice}: it takes {duration(cost)} and saves {duration(max(0.0, saved))}")
+    costs = f"it takes {duration(cost)} and saves {duration(max(0.0, saved))}"
+    console.print(f"Seconds for a step: {'; '.join(texts)}. {choice}: {costs}")
     return is_faster
 
 

@@ -300,7 +300,7 @@ def split_folder_name(name: str) -> tuple[str, int, int]:
 
 @functools.cache
 def _is_readable(path: Path, is_pretraining: bool, state: tuple[int, ...]) -> bool:
-    """Whether a result can be read; asked many times for each run, and answered again only if the file has changed."""
+    """Whether a result can be read. This is asked often, so the answer is kept until the file changes."""
     try:
         read_result(path, PretrainingResult if is_pretraining else RunResult)
     except DamagedFile:

@@ -33,7 +33,7 @@ def balanced_weights(labels: Int64[Tensor, "count"], num_classes: int) -> list[f
 def compile_steps(network: nn.Module) -> Callable[[Tensor], Tensor]:
     """The compiled forward and backward pass of a network, for training with batches of one size.
 
-    A process compiles only so many networks of one class, so those that were compiled before are forgotten.
+    torch limits how many networks of one class a process compiles, so earlier compilations are dropped.
     """
     torch.compiler.reset()
     return torch.compile(network.__call__, dynamic=False)

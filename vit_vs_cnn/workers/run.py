@@ -166,7 +166,7 @@ def _reason(run: Run, kind: FailureKind, error: BaseException) -> BaseException 
     if kind is FailureKind.OUT_OF_MEMORY:
         return f"{one_line(error)}; set a smaller models.{run.model}.micro_batch"
     if run.experiment.protocol.is_compiled and type(error).__module__.startswith("torch._"):
-        return f"{one_line(error)}; protocol.compile false trains without torch.compile"
+        return f"{one_line(error)}; to train without torch.compile: --protocol.compile false"
     return error
 
 
