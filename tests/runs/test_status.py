@@ -57,7 +57,7 @@ def test_the_state_of_a_run_is_read_from_its_folder(folder):
     assert [run.state for run in status.runs] == ["done", "failed", "waiting", "waiting"]
     assert [run.name for run in status.runs[:2]] == ["vit-n50-s0", "resnet-n50-s0"]
     assert status.runs[1].reason == "out of memory at step 4: no room"
-    assert status.seconds_left is None  # no finished resnet shows its duration
+    assert status.seconds_left is None  # no finished or running resnet shows its duration
     for seconds, text in ((None, "; time left not known yet"), (90.0, "; about 90 s left"), (0.5, "; finishing")):
         assert status_line(replace(status, seconds_left=seconds)) == f"1 of 4 done, 1 failed, 2 waiting{text}"
 
@@ -153,6 +153,13 @@ def test_time_left_depends_on_model_workers_and_under_a_budget_in_epochs_on_the_
     for budget, left in ((Budget(epochs=3.0), 120), (STEPS, 30)):
         runs = [_run_folder("vit", 50, "done", budget, seconds=30.0), _run_folder("vit", 200, "waiting", budget)]
         assert seconds_left(runs, workers=1) == left
+
+
+def test_time_left_of_a_model_without_a_finished_run_is_estimated_from_the_speed_of_its_running_one():
+    running = _run_folder("vit", 50, "running", step=10, steps=20, steps_per_second=0.5)
+    assert seconds_left([running, _run_folder("vit", 100, "waiting")], workers=1) == 20 + 40
+    finished = _run_folder("vit", 100, "done", seconds=60.0)
+    assert seconds_left([running, finished, _run_folder("vit", 100, "waiting")], workers=1) == 30 + 60
 
 
 def test_an_added_budget_keeps_finished_runs(tmp_path):

@@ -70,6 +70,13 @@ class RunStatus:
         return f"{self.model}-n{self.train_size}-s{self.seed}{budget}"
 
     @property
+    def expected_seconds(self) -> float | None:
+        """Seconds of the whole run: measured if it is finished, estimated from its speed if it is running."""
+        if self.seconds is None and self.steps and self.steps_per_second:
+            return self.steps / self.steps_per_second
+        return self.seconds
+
+    @property
     def step_text(self) -> str:
         """``step 133/150``; for a linear probe whose features are computed, ``features of image 133/150``."""
         unit = "features of image" if self.unit == "image" else "step"
@@ -161,14 +168,18 @@ def _read_run_status(folder: Path, budget: Budget, result: RunResult | None, *, 
 
 
 def seconds_left(runs: Sequence[RunStatus], *, workers: int) -> float | None:
-    """Estimate the seconds until all runs have ended; None without a finished run of a model.
+    """Estimate the seconds until all runs have ended; None if a model has neither a finished run nor a known speed.
 
-    The time of a run is proportional to its budget, by the finished runs of its model. The sum is divided by the
-    number of workers. The longest remaining run is a lower bound. Failed runs are not repeated.
+    The time of a run is proportional to its budget, by the finished runs of its model, or else by the speed of the
+    running ones. The sum is divided by the number of workers. The longest remaining run is a lower bound. Failed runs
+    are not repeated.
     """
     amounts = {c.folder: c.budget.amounts[0] * (c.train_size if c.budget.unit == "epochs" else 1) for c in runs}
-    done = group_by((run for run in runs if run.seconds is not None), lambda run: run.model)
-    rates = {name: fmean((run.seconds or 0.0) / amounts[run.folder] for run in group) for name, group in done.items()}
+    rates: dict[str, float] = {}
+    for state in (RunState.RUNNING, RunState.FINISHED):
+        for name, group in group_by((run for run in runs if run.state is state), lambda run: run.model).items():
+            known = [seconds / amounts[run.folder] for run in group if (seconds := run.expected_seconds) is not None]
+            rates |= {name: fmean(known)} if known else {}
     times = []
     for run in runs:
         if run.state not in (RunState.RUNNING, RunState.WAITING):
