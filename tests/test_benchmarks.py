@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from scipy import stats
 
-from benchmarks import cues, maps, reruns
+from benchmarks import averaged_weights, cues, maps, reruns
 from benchmarks.__main__ import table
 from benchmarks.separated_blocks import BlockResNet, PointwiseResNet
 from benchmarks.timing import Row
@@ -43,6 +44,17 @@ def test_reruns_are_paired_and_their_spread_is_that_of_a_single_run(tmp_path):
     for name in ("regimes_cpu", "regimes_cifar100_cpu"):
         record = Path(__file__).parents[1] / "results" / name
         assert len(reruns.paired_differences(record, record / "single_precision.csv")) == 30
+
+
+def test_the_interval_of_a_ratio_of_variances_is_that_of_pitmans_test():
+    """Equal variances, which the test rejects at 5 % if sum and difference are correlated, are at its limits."""
+    values, noise = np.random.default_rng(0).normal(size=(2, 23))
+    others = 1.7 * values + noise
+    ratio, *limits = averaged_weights.variance_ratio(values, others)
+    assert limits[0] < ratio < limits[1] and ratio == pytest.approx(others.var(ddof=1) / values.var(ddof=1))
+    for limit in limits:
+        scaled = others / limit**0.5
+        assert stats.pearsonr(scaled + values, scaled - values).pvalue == pytest.approx(0.05)
 
 
 def test_predictions_are_counted_by_the_cue_that_they_follow(tmp_path):
