@@ -1,13 +1,13 @@
 """Differences of accuracies between models of one or several records, paired by seed and test image.
 
-    python -m benchmarks.differences FIRST SECOND [FIRST2 SECOND2]
+    python -m benchmarks.differences FIRST SECOND [THIRD FOURTH]
 
 Each argument is RECORD:MODEL. RECORD is a folder with results.csv, or the comparison.json of ``compare``, whose models
 are NAME and NAME/corrupted. An argument may name several candidates: by a pattern such as ``resnet*``, or joined with
 commas. At each training-set size, the candidate with the highest mean validation accuracy is used.
 
-With four arguments, the table has both differences, and their change: the second one minus the first, in points and
-relative to the first.
+With four arguments, the table has both differences, first - second and third - fourth, and the change from one to the
+other, in points and relative to first - second.
 
 Runs with the longest budget are used. Intervals cover new seeds, from the seeds of one row alone. They also cover new
 test images, except for a comparison.json. The p-values are adjusted for the rows by Holm's method.
@@ -109,10 +109,18 @@ def table_of(arguments: Sequence[str]) -> str:
         relative = [f"{100 * intervals[2].value / intervals[0].value:.0f} %"] if len(scores) == 4 else []
         rows.append([f"{size:,}" if size else "", *models, *texts, *relative])
         p_values.append(distributions[-1].p_value)
-    names = ["first", "second", "first 2", "second 2"][: len(arguments)]
-    differences = ["difference", "difference 2", "change", "relative"][: 1 if len(arguments) == 2 else 4]
+    names = ["first", "second", "first - second"]
+    if len(arguments) == 4:
+        names[2:] = [
+            "third",
+            "fourth",
+            "first - second",
+            "third - fourth",
+            "change of the difference",
+            "relative change",
+        ]
     return markdown_table(
-        ["training images", *names, *differences, "p", "adjusted p"],
+        ["training images", *names, "p", "adjusted p"],
         [[*row, f"{p:.2g}", f"{q:.2g}"] for row, p, q in zip(rows, p_values, holm(p_values), strict=True)],
     )
 
