@@ -62,7 +62,8 @@ class World:
         noise: standard deviation over seeds of the difference of two models, as a share.
         noise_ratio: of the noise at the largest size to that at the others.
         pair_noise: of the noise of the first and of the second model to that of the others.
-        shape: distribution of the noise: ``normal``, ``lognormal``, or ``t3``, Student's with three degrees of freedom.
+        shape: distribution of the noise: ``normal``, ``lognormal``, ``uniform``, or ``tK``, Student's with K degrees of
+            freedom, divided by the standard deviation of ``t3``.
         unstable: number of models whose runs fail with probability ``failure_rate``.
         loss: accuracy that a failed run loses; None if it falls to chance.
         equal_means: whether models are equal in their mean over all runs, and not in runs that do not fail.
@@ -99,8 +100,10 @@ def simulate_arrays(rng: np.random.Generator, world: World, count: int) -> tuple
     effect = rng.standard_normal(shape)
     if world.shape == "lognormal":
         effect = (np.exp(effect) - np.exp(0.5)) / np.sqrt((np.e - 1) * np.e)
-    elif world.shape == "t3":
-        effect = rng.standard_t(3, shape) / np.sqrt(3)
+    elif world.shape == "uniform":
+        effect = np.sqrt(3) * rng.uniform(-1, 1, shape)
+    elif world.shape.startswith("t"):
+        effect = rng.standard_t(int(world.shape[1:]), shape) / np.sqrt(3)
     noise = np.full((world.models, world.sizes, 1), world.noise / np.sqrt(2))  # of each of the two models
     noise[:, -1] *= world.noise_ratio
     noise[:2] *= np.reshape(world.pair_noise, (2, 1, 1))
@@ -293,6 +296,7 @@ def tables() -> Iterator[tuple[str, Sequence[Row]]]:
     pair = replace(many, models=8, sizes=1)
     worlds = {
         "3 seeds, 4 sizes, 200 images, noise 1.5": base,
+        "6 images": replace(base, images=6),
         "50 images": replace(base, images=50),
         "1,000 images": many,
         "5 seeds": replace(base, seeds=5),
@@ -301,11 +305,16 @@ def tables() -> Iterator[tuple[str, Sequence[Row]]]:
         "1 size": replace(base, sizes=1),
         "1 size, 1,000 images": replace(many, sizes=1),
         "2 sizes": replace(base, sizes=2),
+        "3 sizes": replace(base, sizes=3),
+        "5 sizes": replace(base, sizes=5),
         "accuracy 97 %": replace(base, accuracy=0.97, noise=0.005),
         "noise 0.5": replace(base, noise=0.005),
         "noise 4.5, 1,000 images": replace(many, noise=0.045),
         "lognormal noise, 1,000 images": replace(many, shape="lognormal"),
+        "uniform noise, 1,000 images": replace(many, shape="uniform"),
         "t3 noise, 1,000 images": replace(many, shape="t3"),
+        "t2 noise, 1,000 images": replace(many, shape="t2"),
+        "t1 (Cauchy) noise, 1,000 images": replace(many, shape="t1"),
         "images: share 0, 1,000 images": replace(many, image_effects="share 0"),
         "images: share 0.4, 1,000 images": replace(many, image_effects="share 0.4"),
         "8 models, 1 size, 1,000 images": pair,
@@ -318,6 +327,13 @@ def tables() -> Iterator[tuple[str, Sequence[Row]]]:
         "noise 1.5 times at the largest size, 1,000 images": replace(many, noise_ratio=1.5),
         "noise 2 times at the largest size, 1,000 images": replace(many, noise_ratio=2.0),
         "noise 3 times at the largest size, 1,000 images": replace(many, noise_ratio=3.0),
+        **{
+            f"noise {ratio} times at the largest size, {count} sizes, 10,000 images": replace(
+                base, images=10_000, sizes=count, noise_ratio=float(ratio)
+            )
+            for count in (4, 5)
+            for ratio in (2, 3)
+        },
         "one model learns nothing in 20 % of its runs": replace(base, unstable=1),
         "rotating folds of 60 images": replace(base, folds=True, images=60),
         "rotating folds of 200 images, 5 seeds": replace(base, folds=True, seeds=5),
@@ -331,7 +347,11 @@ def tables() -> Iterator[tuple[str, Sequence[Row]]]:
         "2 models": base,
         "2 models, 1,000 images": many,
         "4 models": replace(base, models=4),
-        "2 seeds added to 3, 1,000 images": replace(many, added=2),
+        "2 seeds added to 3, 1,000 images": (added := replace(many, added=2)),
+        "2 seeds added to 3, 1,000 images, 1 size": replace(added, sizes=1),
+        "2 seeds added to 3, 1,000 images, lognormal noise": replace(added, shape="lognormal"),
+        "2 seeds added to 3, 10,000 images, noise 2 times": replace(added, images=10_000, noise_ratio=2.0),
+        "2 seeds added to 3, 10,000 images, noise 3 times": replace(added, images=10_000, noise_ratio=3.0),
         "5 seeds added to 5": replace(base, seeds=5, added=5),
     }
     title = "Equal models, all comparisons: share of experiments with a false claim, and coverage of 95 % intervals"
@@ -346,6 +366,11 @@ def tables() -> Iterator[tuple[str, Sequence[Row]]]:
         rows |= {
             f"{name}, {text}": replace(rows[name], **changes) for name in ("20 points in 20 %", "60 points in 20 %")
         }
+    rows |= {
+        f"{name}, 36 validation images": replace(world, validation_images=36)
+        for name, world in rows.items()
+        if name in ("20 points in 20 %", "40 points in 20 %", "60 points in 20 %")
+    }
     title = "Failures: one model loses points in some of its runs (3 seeds, 1 size): significant or unstable"
     yield title, [(name, partial(failure_claims, world=world)) for name, world in rows.items()]
     yield (
@@ -383,12 +408,12 @@ def tables() -> Iterator[tuple[str, Sequence[Row]]]:
         f"{images} images, {format_count(size_count, 'size')}, {text}": replace(
             base, folds=True, images=images, sizes=size_count, **changes
         )
-        for images, gap in ((60, 0.1), (200, 0.04))
+        for images, gaps in ((60, (0.1, 0.2)), (200, (0.04, 0.1)))
         for size_count in (1, 4)
         for text, changes in {
             "equal models": {},
             "equal models, noise 4.5": {"noise": 0.045},
-            f"{100 * gap:.0f} points": {"gap": gap},
+            **{f"{100 * gap:.0f} points": {"gap": gap} for gap in gaps},
         }.items()
     }
     title = "Rotating folds, 3 seeds: significant results, also if the noise of test images counts as known"
