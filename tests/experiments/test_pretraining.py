@@ -63,7 +63,7 @@ def test_one_pretraining_without_test_and_validation_images_is_the_start_of_all_
         assert (result.start.start_kind, result.start.start_history_known) == expected
 
 
-def test_the_cost_contains_the_pretraining_and_the_forward_passes_of_the_teacher(finished):
+def test_the_cost_contains_the_pretraining_and_the_teacher_with_its_training(finished):
     by_model = {run.model: run for run in _runs(finished) if run.train_size == 80}
     pretraining = read_result(by_model["own"].start.result_file, PretrainingResult)
     costs = {name: _result(run).cost for name, run in by_model.items()}
@@ -72,8 +72,7 @@ def test_the_cost_contains_the_pretraining_and_the_forward_passes_of_the_teacher
     assert costs["teacher"].flops == own
     assert costs["own"].flops == own + pretraining.cost.flops
     assert pretraining.cost.flops > 3 * 2 * costs["teacher"].macs * 5 * 16  # with the map to pixels
-    assert costs["taught"].flops == costs["own"].flops + 2 * costs["teacher"].macs * 4 * 16
-    assert (costs["own"].teacher_training_flops, costs["taught"].teacher_training_flops) == (None, own)
+    assert costs["taught"].flops == costs["own"].flops + 2 * costs["teacher"].macs * 4 * 16 + own
     texts = {model.key: model.start for model in summarize_models([_result(run) for run in by_model.values()])}
     assert texts["own"] == "pretrained on masked patches"
     assert texts["taught"] == "pretrained on masked patches, taught by teacher-n80"
@@ -86,14 +85,14 @@ def test_status_counts_the_pretraining(finished):
     assert str(status).endswith("tiny: 7 of 7 done")
 
 
-def test_a_budget_of_flops_contains_the_pretraining_and_the_teacher(finished, tmp_path):
+def test_a_budget_of_flops_contains_the_pretraining_and_the_forward_passes_of_the_teacher(finished, tmp_path):
     by_model = {run.model: _result(run).cost for run in _runs(finished) if run.train_size == 80}
-    budget = {"flops": float(by_model["taught"].flops)}
+    budget = {"flops": float(by_model["taught"].flops - by_model["teacher"].flops)}
     models = {"taught": finished["models"]["taught"], "teacher": finished["models"]["teacher"]}
     values = finished | {"models": models, "output": str(tmp_path)}
     values["protocol"] = finished["protocol"] | {"budget": budget, "train_sizes": [80]}
     costs = {result.model: result.cost for result in run_quietly(experiment_from_dict(values))}
-    assert costs["taught"].steps == 4 and costs["taught"].flops == budget["flops"]
+    assert costs["taught"].steps == 4 and costs["taught"].flops == budget["flops"] + costs["teacher"].flops
     assert costs["teacher"].steps > 4
     values["protocol"] |= {"budget": {"flops": 1e6}}
     with refused("protocol.budget: 1e+06 training FLOPs are less than the", "of models.taught.pretrain"):

@@ -125,7 +125,7 @@ class TrainingCost:
             and two for the gradients of weights and features), 1 for a linear probe.
         image_seconds: time of a prediction of one image on the machine of the run; None if not recorded.
         further_flops: FLOPs of the pretraining that it started from and of the forward passes of its teacher.
-        teacher_training_flops: training FLOPs of its teacher, which are not part of ``flops``; None if unknown.
+        teacher_training_flops: training FLOPs of its teacher; None without one, or if another experiment trained it.
     """
 
     parameters: int
@@ -148,8 +148,9 @@ class TrainingCost:
 
     @property
     def flops(self) -> int:
-        """Training FLOPs: passes x 2 x MACs x images, and ``further_flops``."""
-        return self.passes * 2 * self.macs * self.images_processed + self.further_flops
+        """Training FLOPs: passes x 2 x MACs x images, ``further_flops``, and those of the training of its teacher."""
+        own = self.passes * 2 * self.macs * self.images_processed
+        return own + self.further_flops + (self.teacher_training_flops or 0)
 
     @property
     def ended_early(self) -> bool | None:
