@@ -75,7 +75,8 @@ def comparison_table(analysis: Analysis) -> Table:
     note = (
         "Points: the better model minus the worse one. The interval (from, to) and p are of this comparison alone. The "
         "adjusted p allows for the number of comparisons, except for the primary one, which was named in advance. The "
-        "minimum detectable difference would be significant in 80 % of such experiments."
+        "minimum detectable difference would be significant in 80 % of such experiments, if the variances are as "
+        "estimated."
     )
     return _table("Differences between two models", rows, "comparisons", note)
 
