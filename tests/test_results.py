@@ -200,8 +200,8 @@ INTERVAL = re.compile(rf"{NUMBER}(?: %| points| 个百分点)? ?[(\uff08]{NUMBER
 
 
 @functools.lru_cache
-def known_numbers() -> tuple[set[tuple[float, ...]], set[str]]:
-    """Every interval of the records, in percent and with either sign, and every mean accuracy."""
+def known_intervals() -> set[tuple[float, ...]]:
+    """Every interval of the records, in percent and with either sign."""
     analyses = [find_analysis(p.parent if p.with_name("predictions.npz").exists() else p) for p in TABLES]
     comparison = json.loads((RESULTS / "compare_cifar10" / "comparison.json").read_text())
     cue_shares = [row for folder in RESULTS.glob("cues/agreement_*") for row in cues.cue_shares(folder)]
@@ -215,8 +215,7 @@ def known_numbers() -> tuple[set[tuple[float, ...]], set[str]]:
     rows = [tuple(100 * number for number in (e.value, e.low, e.high)) for e in estimates]
     rows += [tuple(map(float, found)) for *_, table in COMMANDS for found in INTERVAL.findall(table)]
     both = [*rows, *((-value, -high, -low) for value, low, high in rows)]
-    accuracies = {f"{100 * one.accuracy.value:.1f}" for a in analyses for one in a.accuracies}
-    return {tuple(float(f"{number:z.1f}") for number in row) for row in both}, accuracies
+    return {tuple(float(f"{number:z.1f}") for number in row) for row in both}
 
 
 @pytest.mark.parametrize(
@@ -234,16 +233,25 @@ def test_quoted_intervals_are_in_a_record(page):
     """Except in the simulated rates of the calibration."""
     text = re.sub(r"<!-- benchmarks.maps .*?<!-- end -->", "", page.read_text(), flags=re.DOTALL)
     quoted = [tuple(map(float, found)) for found in INTERVAL.findall(" ".join(text.split()))]
-    unknown = [interval for interval in quoted if interval not in known_numbers()[0]]
+    unknown = [interval for interval in quoted if interval not in known_intervals()]
     assert len(unknown) == UNRECORDED.get(_name(page), 0), unknown
 
 
-@pytest.mark.parametrize("page", PAGES[:2], ids=_name)
-def test_quoted_accuracies_of_the_front_page_are_in_a_record(page):
-    """In the text below the figure and in the table of results."""
-    text = " ".join(page.read_text().partition("more_training.svg")[2].split())
-    quoted = re.findall(r"(\d\d\.\d)(?= ?%| 提高到| to \d\d\.\d %)", text)
-    assert len(quoted) > 10 and {*quoted} - {"86.4", "80.7"} <= known_numbers()[1]  # the first training aside
+CITING_PAGES = [*PAGES[:2], RESULTS / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+#: A link to a record, and a number with decimals.
+RECORD_LINK = re.compile(r"\]\((?:\.\./)*(?:results/)?([\w/]+)/(?:README|conclusions)\.md")
+DECIMAL = re.compile(r"(?<![\w.,-])\d{1,3}\.\d{1,2}(?![\w.]|,\d)")
+
+
+@pytest.mark.parametrize("page", CITING_PAGES, ids=_name)
+def test_numbers_beside_a_link_to_a_record_are_on_its_pages(page):
+    """Numbers with decimals, in a paragraph, list item or table row that links to a record."""
+    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+    for passage in re.split(r"\n\n|\n(?=[-|] )", text):
+        records = [folder for name in RECORD_LINK.findall(passage) if (folder := RESULTS / name).is_dir()]
+        pages = " ".join(path.read_text() for record in records for path in record.rglob("*.md"))
+        unknown = {*DECIMAL.findall(passage)} - {*re.findall(r"\d+\.\d+", pages)}
+        assert not (records and unknown), f"{unknown} in: {passage}"
 
 
 def test_the_numbers_of_experiments_on_the_test_images_of_cifar_are_stated():
