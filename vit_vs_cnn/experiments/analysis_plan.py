@@ -62,8 +62,8 @@ class AnalysisPlan:
         budget: the longest one, by which models are compared; empty where older versions did not record it.
         pairs: pairs of models that are compared; None for all.
         second_pair: another pair that is compared at ``size``, at 1 % and not adjusted for multiple comparisons. With
-            ``pair`` at 5 %, the probability of a false claim in either is at most 6 %. It consists of linear probes,
-            which are compared before ``pair`` is trained, or of models that were added later.
+            ``pair`` at 5 %, the probability of a false claim in either is at most 6 %, if both hold. It consists of
+            linear probes, which are compared before ``pair`` is trained, or of models that were added later.
         added_seeds: seeds that were added after the first analysis was possible, one entry for each addition; an
             empty first entry if another experiment made the second analysis.
         deviations: other changes that were made later. They are reported, and conclusions follow the first plan.
@@ -128,7 +128,8 @@ class AnalysisPlan:
         if self.has_second_analysis:
             texts.append(
                 f"{_seeds_were(len(self.added_seeds[0]))} added after the first analysis. The second analysis is made "
-                "at 1 %, with 99 % intervals. The probability of a false claim in either is at most 6 %."
+                "at 1 %, with 99 % intervals. The probability of a false claim in either is at most 6 %, if both "
+                "levels hold."
             )
         if unused := list(itertools.chain(*self.added_seeds[len(INTERIM_ERROR_RATES) - 1 :])):
             unused_seeds = ", ".join(map(str, unused))
