@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from vit_vs_cnn.loaded_network import LoadedNetwork
     from vit_vs_cnn.networks.trained_network import ImagePredictions, TrainedNetwork
     from vit_vs_cnn.reporting.findings import Findings
+    from vit_vs_cnn.runs.result import RunResult
     from vit_vs_cnn.runs.status import ExperimentStatus
 
 #: A path.
@@ -131,7 +132,7 @@ def train(
         raise
     if not results:
         return None
-    findings = report(experiment.folder, quiet=quiet)
+    findings = _write_report(experiment.folder, None, quiet, results)
     advice = findings.analysis.recommendation
     if experiment.gives_network and advice.kind is not RecommendationKind.NOTHING_LEARNED:
         reason = "recommended" if advice.kind is RecommendationKind.TRAIN else "the most accurate model"
@@ -372,16 +373,20 @@ def report(folder: Place, output: Place | None = None, *, quiet: bool = False) -
         >>> [str(comparison.conclusion) for comparison in findings.analysis.comparisons]  # two seeds allow none
         ['no conclusion']
     """
+    return _write_report(_existing_path(folder), output, quiet)
+
+
+def _write_report(source: Path, output: Place | None, quiet: bool, known: "Sequence[RunResult]" = ()) -> "Findings":
+    """As ``report``; results that are ``known`` are not read again."""
     experiment_page: list[Path] = []
     with _progress(quiet) as report_progress:
         from vit_vs_cnn.analysis.analysis import record_conclusion
         from vit_vs_cnn.reporting.experiment_page import write_experiment_page
         from vit_vs_cnn.reporting.findings import read_findings
 
-        source = _existing_path(folder)
-        findings = read_findings(source)
+        findings = read_findings(source, known)
         if record_conclusion(source, findings.analysis, findings.results):
-            findings = read_findings(source)
+            findings = read_findings(source, findings.results)
         report_progress("writing the report")
         try:
             experiment_page = write_experiment_page(findings, None if output is None else Path(output))

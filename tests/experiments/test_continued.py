@@ -15,7 +15,6 @@ from rich.console import Console
 import vit_vs_cnn as vc
 from tests.experiments.tiny import plan_runs, run_quietly, tiny_config, tiny_experiment
 from tests.refused import refused
-from tests.results import make_result
 from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.config.reading import override
 from vit_vs_cnn.errors import InputError
@@ -70,7 +69,6 @@ def test_more_seeds_sizes_models_or_another_budget_continue_an_experiment(values
     asked = []
     monkeypatch.setattr(runner, "execute", lambda runs, *_, **__: asked.extend(runs))
     monkeypatch.setattr(runner, "raise_failures", lambda runs: None)
-    monkeypatch.setattr(runner, "read_result", lambda path: make_result())
     run_quietly(experiment_from_dict(values))
     assert asked
 

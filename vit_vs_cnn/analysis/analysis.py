@@ -205,15 +205,16 @@ def _balanced_accuracies(
     return means
 
 
-def read_analysis(folder: Path) -> tuple[Analysis, list[RunResult], Answers | None]:
+def read_analysis(folder: Path, known: Sequence[RunResult] = ()) -> tuple[Analysis, list[RunResult], Answers | None]:
     """Analysis, results and predictions of the finished runs in an experiment's folder.
 
-    If predictions cannot be read, they are None, intervals are wider, and a caveat is added.
+    Results that are ``known`` are not read again. If predictions cannot be read, they are None, intervals are wider,
+    and a caveat is added.
 
     Raises:
         InputError: the folder has no experiment, or none of its runs is finished.
     """
-    results = sorted(read_finished_results(folder).values(), key=_sort_key)
+    results = sorted(read_finished_results(folder, known=known).values(), key=_sort_key)
     plan, log = find_plan(folder, results), summarize_log(folder, results[0].test_set, results)
     models = dict.fromkeys(result.model for result in results)
     log_caveats = {model: caveat for model in models if (caveat := log.find_caveat(model)) is not None}

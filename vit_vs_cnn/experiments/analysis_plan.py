@@ -5,7 +5,7 @@ import itertools
 import json
 import warnings
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.files import write_text
 from vit_vs_cnn.models.presets import TIMM_PREFIX
 from vit_vs_cnn.runs.experiment_folder import read_finished_results
+from vit_vs_cnn.runs.result import RunResult
 from vit_vs_cnn.statistics.caveats import Caveat, CaveatKind
 from vit_vs_cnn.statistics.pair_comparison import MIN_SEEDS_FOR_CONCLUSION, ComparisonRules
 from vit_vs_cnn.statistics.significance import INTERIM_ERROR_RATES
@@ -220,20 +221,20 @@ def missing_weights_texts(models: Mapping[str, str]) -> tuple[str, ...]:
     )
 
 
-def register_plan(new: AnalysisPlan, folder: Path) -> AnalysisPlan:
+def register_plan(new: AnalysisPlan, folder: Path, known: Sequence[RunResult] = ()) -> AnalysisPlan:
     """Record the plan of an experiment, or keep the recorded one, with the changes, if results could be analysed."""
-    if (old := find_binding_plan(folder)) is not None:
+    if (old := find_binding_plan(folder, known)) is not None:
         new = _with_changes(old, new)
     write_text(folder / FILE_NAME, json.dumps(dataclasses.asdict(new), indent=1) + "\n")
     return new
 
 
-def find_binding_plan(folder: Path) -> AnalysisPlan | None:
+def find_binding_plan(folder: Path, known: Sequence[RunResult] = ()) -> AnalysisPlan | None:
     """The recorded plan of an experiment if three planned seeds of a model are finished at one size and budget."""
     if (plan := read_plan(folder)) is None:
         return None
     with warnings.catch_warnings(action="ignore"):  # a damaged result is reported when its run is reached
-        finished = read_finished_results(folder, some=False).values()
+        finished = read_finished_results(folder, some=False, known=known).values()
     places = [(result.model, result.train_size, result.budget) for result in finished if result.seed in plan.seeds]
     is_analysable = max(Counter(places).values(), default=0) >= MIN_SEEDS_FOR_CONCLUSION
     return plan if is_analysable else None

@@ -31,8 +31,8 @@ from vit_vs_cnn.runs.experiment_folder import (
     write_config,
     write_experiment,
 )
-from vit_vs_cnn.runs.result import RunResult, read_result
-from vit_vs_cnn.runs.run import Run
+from vit_vs_cnn.runs.result import RunResult
+from vit_vs_cnn.runs.run import Run, find_results, find_unfinished
 from vit_vs_cnn.runs.status import duration
 from vit_vs_cnn.workers.supervisor import execute
 from vit_vs_cnn.workers.trainer import is_helper_process, world_size
@@ -79,7 +79,7 @@ def run_experiment(
     sizes = {size: pool.resolve(size) for size in experiment.protocol.train_sizes}
     plan = make_analysis_plan(experiment, sizes, missing_weights)
     if not is_helper_process():
-        for text in register_plan(plan, experiment.folder).deviation_texts:
+        for text in register_plan(plan, experiment.folder, find_results(runs)).deviation_texts:
             console.print(text)
         write_experiment(experiment, runs)
     stages = [_primary_first(runs, plan)] if deadline is None else _stages(runs, plan)
@@ -92,10 +92,10 @@ def run_experiment(
     for number, stage in enumerate(stages):
         if is_over():
             break
-        before = sum(run.is_finished for run in stage)
+        before = len(find_unfinished(stage))
         execute(stage, pool, console=console, is_over=is_over)
-        following = [run for later in stages[number + 1 :] for run in later if not run.is_finished]
-        if report_stage is not None and following and sum(run.is_finished for run in stage) > before:
+        following = find_unfinished([run for later in stages[number + 1 :] for run in later])
+        if report_stage is not None and following and len(find_unfinished(stage)) < before:
             models = join_names([*dict.fromkeys(run.model for run in following)])
             left = "" if deadline is None else f", {duration(max(0.0, deadline - time.monotonic()))} at most"
             report_stage(f"Next: {models} ({format_count(len(following), 'run')}{left})")
@@ -107,18 +107,18 @@ def run_experiment(
             smaller, console=console, pool=pool, force=force, missing_weights=missing_weights, **options
         )
     raise_failures(runs)
-    finished = [run for run in runs if run.is_finished]
-    if left := len(runs) - len(finished):
+    results = find_results(runs)
+    if left := len(runs) - len(results):
         text = f"Time limit reached: {left} of {format_count(len(runs), 'run')} are not finished"
         console.print(f"{text}. Repeat the command to continue with them")
-    return [read_result(run.folder / "result.json") for run in finished]
+    return results
 
 
 def _with_half_micro_batches(experiment: Experiment, runs: list[Run], console: Console) -> Experiment | None:
     """The experiment with half the images at a time for models that ran out of memory in all of their runs, or None."""
     models = dict(experiment.models)
     for name, own in group_by(runs, lambda run: run.model).items():
-        failures = [failure for run in own if (failure := read_failure(run.folder)) is not None]
+        failures = [failure for run in own if not run.is_finished and (failure := read_failure(run.folder))]
         batch = experiment.protocol.batch_size // own[0].world_size
         images = batch // own[0].grad_accum_steps
         is_set = experiment.trainer.get("accumulate_grad_batches", 1) != 1 or models[name].finetune.head
@@ -195,7 +195,7 @@ def _refuse_other_settings(folder: Path, runs: list[Run], *, are_recipes_final: 
     Adding or removing sizes, seeds, budgets and models is allowed. Recipes are compared if no search may change them.
     """
     with warnings.catch_warnings(action="ignore"):  # a damaged result is reported when its run is reached
-        finished = read_finished_results(folder, some=False)
+        finished = read_finished_results(folder, some=False, known=find_results(runs))
     folders = {run.folder for run in runs}
     same_kind = {(run.model, run.train_size, run.budget.short): run for run in runs}
     for path, result in finished.items():
@@ -227,9 +227,7 @@ def _fixed_settings(identity: Mapping[str, Any]) -> dict[str, Any]:
 def _check_all(runs: list[Run], pool: ExperimentData) -> None:
     """Check every subset and every start from other weights, and every network once, on the images of one run."""
     recipes = []
-    for run in runs:
-        if run.is_finished:
-            continue
+    for run in find_unfinished(runs):
         images = pool.at_resolution(run.resolution).draw(run.train_size, run.seed)
         check_validation_batches(run, images)
         if run.recipe.weights is not None:

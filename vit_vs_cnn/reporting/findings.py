@@ -160,11 +160,14 @@ def answer_page(analysis: Analysis, urgent: Sequence[str] = ()) -> Page:
     return page
 
 
-def read_findings(folder: Path) -> Findings:
-    """Read and analyse the finished runs of an experiment. Raises InputError: no experiment, or no finished run."""
+def read_findings(folder: Path, known: Sequence[RunResult] = ()) -> Findings:
+    """Read and analyse the finished runs of an experiment. Results that are ``known`` are not read again.
+
+    Raises InputError: no experiment, or no finished run.
+    """
     path, trials = folder / TRIALS_FILE, []
     try:
         trials = read_trials(path) if path.exists() else []
     except InputError as error:
         warnings.warn(f"{error}; the report does not list the trials", stacklevel=2)
-    return Findings(folder, *read_analysis(folder), tuple(trials))
+    return Findings(folder, *read_analysis(folder, known), tuple(trials))

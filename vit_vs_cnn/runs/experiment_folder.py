@@ -2,7 +2,7 @@
 
 import json
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -56,7 +56,7 @@ def read_run_names(folder: Path) -> dict[str, Budget | None]:
         ) from error
 
 
-def read_finished_results(folder: Path, *, some: bool = True) -> dict[Path, RunResult]:
+def read_finished_results(folder: Path, *, some: bool = True, known: Sequence[RunResult] = ()) -> dict[Path, RunResult]:
     """The results of the finished runs of the last command, by the folder of each run, in their order.
 
     Runs of an earlier config are left out. A damaged result is left out with a warning.
@@ -64,6 +64,7 @@ def read_finished_results(folder: Path, *, some: bool = True) -> dict[Path, RunR
     Arguments:
         some: whether no finished run is an error. If not, a missing or damaged list of runs means that none is
             finished: another process may be about to write it.
+        known: results that are not read again.
 
     Raises InputError: the folder has no experiment or no finished run, or no result can be read (DamagedFile).
     """
@@ -76,13 +77,13 @@ def read_finished_results(folder: Path, *, some: bool = True) -> dict[Path, RunR
             raise
         return {}
     results, damaged = dict[Path, RunResult](), []
-    for path in [folder / name / "result.json" for name in names]:
-        if not path.exists():
-            continue
+    by_run, begun = {result.run: result for result in known}, {path.name for path in folder.iterdir()}
+    for run in [folder / name for name in names if name in begun]:
         try:
-            results[path.parent] = read_result(path)
+            results[run] = by_run.get(run.name) or read_result(run / "result.json")
         except DamagedFile as error:
-            damaged.append(error)
+            if not isinstance(error.__cause__, FileNotFoundError):
+                damaged.append(error)
     if some and not results:
         raise damaged[0] if damaged else InputError(f"{folder}: none of its runs is finished yet")
     for error in damaged:

@@ -394,6 +394,7 @@ def _columns() -> dict[str, str | None]:
     return columns
 
 
+@functools.cache
 def package_versions() -> dict[str, str]:
     versions = {"python": platform.python_version()}
     for name in PACKAGES:

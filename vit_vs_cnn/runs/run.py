@@ -1,7 +1,7 @@
 """Runs: one model, training size, budget and seed. The settings that decide the result name the folder."""
 
-import functools
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -15,7 +15,7 @@ from vit_vs_cnn.config.overrides import apply_overrides
 from vit_vs_cnn.config.schema import Finetuning
 from vit_vs_cnn.data.options import Augmentation, InputResolution
 from vit_vs_cnn.errors import DamagedFile, InputError, one_line
-from vit_vs_cnn.files import file_state, remove_partials, write_text
+from vit_vs_cnn.files import remove_partials, write_text
 from vit_vs_cnn.runs.result import PRETRAINING_FILE, PretrainingResult, RunResult, ScoredOn, read_result
 from vit_vs_cnn.strict_yaml import check_plain
 from vit_vs_cnn.typed_values import build, check
@@ -232,13 +232,20 @@ class Run:
         return self.folder / (PRETRAINING_FILE if self.is_pretraining else "result.json")
 
     @property
+    def result(self) -> RunResult | PretrainingResult | None:
+        """The result, which is read only once; None as long as there is none that can be read."""
+        if "_result" not in vars(self):
+            try:
+                kind = PretrainingResult if self.is_pretraining else RunResult
+                vars(self)["_result"] = read_result(self.result_file, kind)
+            except DamagedFile:
+                return None
+        return vars(self)["_result"]
+
+    @property
     def is_finished(self) -> bool:
         """True if there is a readable result."""
-        try:
-            state = file_state(self.result_file)
-        except OSError:
-            return False
-        return _is_readable(self.result_file, self.is_pretraining, state)
+        return self.result is not None
 
     def begin(self) -> None:
         """Prepare the folder: remove partial files and records of an earlier attempt, and write the config.
@@ -298,11 +305,18 @@ def split_folder_name(name: str) -> tuple[str, int, int]:
     return match[1], int(match[2]), int(match[3])
 
 
-@functools.cache
-def _is_readable(path: Path, is_pretraining: bool, state: tuple[int, ...]) -> bool:
-    """Whether a result can be read. This is asked often, so the answer is kept until the file changes."""
-    try:
-        read_result(path, PretrainingResult if is_pretraining else RunResult)
-    except DamagedFile:
-        return False
-    return True
+def find_begun(runs: Sequence[Run]) -> set[Path]:
+    """Folders of the runs that have begun. Each folder of an experiment is listed once, whatever the number of runs."""
+    return {path for folder in {run.folder.parent for run in runs} if folder.exists() for path in folder.iterdir()}
+
+
+def find_results(runs: Sequence[Run]) -> list[RunResult]:
+    """The results of the runs that are finished."""
+    begun = find_begun(runs)
+    return [run.result for run in runs if run.folder in begun and isinstance(run.result, RunResult)]
+
+
+def find_unfinished(runs: Sequence[Run]) -> list[Run]:
+    """Select the runs without a readable result. Files are opened only of runs that have begun."""
+    begun = find_begun(runs)
+    return [run for run in runs if run.folder not in begun or not run.is_finished]

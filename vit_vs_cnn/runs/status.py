@@ -142,12 +142,13 @@ def _read_run_status(folder: Path, budget: Budget, result: RunResult | None, *, 
     status = RunStatus(folder.name, *place, budget, RunState.WAITING, has_other_budgets=is_one_of_several)
     pretraining = None
     try:
-        if result is None and (folder / "result.json").exists():
-            result = read_result(folder / "result.json")
-        elif (folder / PRETRAINING_FILE).exists():
+        if folder.parent.name == PRETRAINING_FOLDER:
             pretraining = read_result(folder / PRETRAINING_FILE, PretrainingResult)
+        elif result is None:
+            result = read_result(folder / "result.json")
     except DamagedFile as error:
-        return replace(status, state=RunState.FAILED, reason=f"{FailureKind.DAMAGED_FILE}: {error}")
+        if not isinstance(error.__cause__, FileNotFoundError):
+            return replace(status, state=RunState.FAILED, reason=f"{FailureKind.DAMAGED_FILE}: {error}")
     if (ended := result or pretraining) is not None:
         cost, accuracy = ended.cost, None if result is None else result.accuracy
         status = replace(status, step=cost.steps, steps=cost.planned_steps or cost.steps, seconds=cost.train_seconds)

@@ -5,6 +5,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -285,9 +286,7 @@ def _read_all_results(folder: Path, known: Sequence[RunResult]) -> list[RunResul
     """All readable results, also of runs that the config no longer has, which were evaluated, too."""
     results = list(known or read_recorded_runs(folder).values()) if is_record(folder) else []
     by_run = {result.run: result for result in known}
-    for path in sorted(folder.glob("*/result.json")):
-        try:
-            results.append(by_run.get(path.parent.name) or read_result(path))
-        except DamagedFile:
-            continue
+    for path in sorted(folder.iterdir()):
+        with suppress(DamagedFile):  # also of a folder without a result
+            results.append(by_run.get(path.name) or read_result(path / "result.json"))
     return results

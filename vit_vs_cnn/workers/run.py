@@ -44,7 +44,7 @@ from vit_vs_cnn.networks.temperature import fit_on_validation
 from vit_vs_cnn.process import handle_signal
 from vit_vs_cnn.runs.experiment_folder import FailureKind, has_failed_since, is_locked, write_failure
 from vit_vs_cnn.runs.result import Provenance, RunData, RunResult, RunStart, RunState, ScoredOn, Scores, StartKind
-from vit_vs_cnn.runs.run import VARIANT_FOLDER, Run
+from vit_vs_cnn.runs.run import VARIANT_FOLDER, Run, find_begun
 from vit_vs_cnn.runs.test_set_log import TestSetLog, output_folder
 from vit_vs_cnn.training.checkpoints import read_checkpoint, write_checkpoint
 from vit_vs_cnn.training.metrics_csv import validation_curve
@@ -78,11 +78,13 @@ class WorkRequest:
 
     def unfinished(self, runs: Sequence[Run] | None = None) -> list[Run]:
         """Select the runs that are neither finished nor have failed since the command started."""
-        return [
-            run
-            for run in (self.runs if runs is None else runs)
-            if not has_failed_since(run, self.command_started) and not run.is_finished
-        ]
+        runs = self.runs if runs is None else runs
+        begun = find_begun(runs)
+        return [run for run in runs if run.folder not in begun or not self.has_ended(run)]
+
+    def has_ended(self, run: Run) -> bool:
+        """True if a run is finished, or has failed since the command started."""
+        return run.is_finished or has_failed_since(run, self.command_started)
 
     def count_attempt(self, run: Run) -> None:
         """Record that an attempt begins. Raises ProcessLost: the run has lost its process too often."""

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
 
@@ -25,13 +26,15 @@ from vit_vs_cnn.images.experiment_data import ExperimentData
 from vit_vs_cnn.process import TimeLimitReached, handle_signal, keep_freed_memory, limit_threads, time_limit
 from vit_vs_cnn.runs.experiment_folder import is_locked, read_failure, write_experiment
 from vit_vs_cnn.runs.result import RunState
-from vit_vs_cnn.runs.run import Run
+from vit_vs_cnn.runs.run import Run, find_begun, find_unfinished
 from vit_vs_cnn.runs.status import LiveStatus, duration
 from vit_vs_cnn.workers import process_context
 from vit_vs_cnn.workers.run import WorkRequest, describe_command, run_in_own_process, run_one
 from vit_vs_cnn.workers.trainer import is_helper_process, is_launched_from_outside
 
 POLL_SECONDS = 0.5
+#: Runs of other processes that are looked at in one go.
+MAX_BUSY = 10
 
 
 def take_runs(
@@ -50,39 +53,52 @@ def take_runs(
         wait_for_others: wait for runs of other processes, and take over those that they abandon.
         is_over: whether no more runs are to begin.
     """
-    waiting = request.unfinished()
-    ends = [time.monotonic()]
-    while waiting:
-        busy = []
-        for number, run in enumerate(waiting, 1):
-            if is_over():
-                return
-            if run.world_size == 1 or is_launched_from_outside():
-                state = run_one(run, data, console=console, request=request)
-                if not run.recipe.finetune.head:
-                    gc.collect()  # the network and the Trainer of a completed training refer to each other
-                    torch.cuda.empty_cache()
-            else:
-                state = run_in_own_process(run)
-            if state not in (RunState.FINISHED, RunState.FAILED):
-                busy.append(run)
-                continue
-            if state is RunState.FAILED and (failure := read_failure(run.folder)):
-                console.print(f"failed: {failure}")
-            ends.append(time.monotonic())
-            if (left := len(busy) + len(waiting) - number) and not is_helper_process():
+    waiting, is_in_order = request.unfinished(), is_launched_from_outside()  # in all processes of a run
+    earlier, others = find_begun(waiting), set[Path]()
+    listed, busy, ends = 0.0, 0, [(time.monotonic(), len(waiting))]
+    while waiting and not is_over():
+        if not is_in_order and time.monotonic() - listed > POLL_SECONDS:
+            others |= find_begun(waiting) - earlier
+            waiting.sort(key=lambda run: run.folder in others)  # first those that no other process has begun
+            listed = time.monotonic()
+        run = waiting.pop(0)
+        if not is_in_order and request.has_ended(run):  # in another process
+            continue
+        if _execute(run, data, console, request) in (RunState.FINISHED, RunState.FAILED):
+            busy, left = 0, sum(run.folder not in others for run in waiting)
+            ends.append((time.monotonic(), left))
+            if left and not is_helper_process():
                 recent = ends[(len(ends) - 1) // 2 :]
-                time_left = duration((recent[-1] - recent[0]) / (len(recent) - 1) * left)
-                done = f"{len(request.runs) - left} of {len(request.runs)} runs done"
+                (began, before), (ended, _) = recent[0], recent[-1]
+                time_left = duration((ended - began) / max(1, before - left) * left)
+                elsewhere = " or begun by others" if others else ""
+                done = f"{len(request.runs) - left} of {len(request.runs)} runs done{elsewhere}"
                 has_estimate = len(recent) > 2 or not run.recipe.finetune.head  # features take longer than later runs
                 console.print(f"{done}, about {time_left} left" if has_estimate else done)
-        if is_helper_process():
-            return
-        if len(busy) == len(waiting):
-            if not wait_for_others and all(is_locked(run.folder) for run in busy):
-                return
-            time.sleep(POLL_SECONDS)
-        waiting = request.unfinished(busy)
+        elif not is_helper_process():
+            waiting.append(run)
+            others.add(run.folder)
+            if (busy := busy + 1) < min(MAX_BUSY, len(waiting)):
+                continue
+            listed, busy, earlier = 0.0, 0, set()  # other processes have probably begun most of the earlier ones
+            if all(run.folder in others for run in waiting):
+                if not wait_for_others and all(is_locked(run.folder) for run in waiting):
+                    return
+                time.sleep(POLL_SECONDS * (1 + len(waiting) / 100))  # longer if more processes share the folder
+
+
+def _execute(run: Run, data: ExperimentData, console: Console, request: WorkRequest) -> RunState:
+    """Execute a run in this process, or in one for each of its devices, and print its failure."""
+    if run.world_size == 1 or is_launched_from_outside():
+        state = run_one(run, data, console=console, request=request)
+        if not run.recipe.finetune.head:
+            gc.collect()  # the network and the Trainer of a completed training refer to each other
+            torch.cuda.empty_cache()
+    else:
+        state = run_in_own_process(run)
+    if state is RunState.FAILED and (failure := read_failure(run.folder)):
+        console.print(f"failed: {failure}")
+    return state
 
 
 def work(request: WorkRequest) -> InputError | Interrupted | None:
@@ -287,9 +303,10 @@ def execute(
     if pretrainings and not is_helper_process():
         write_experiment(next(iter(pretrainings.values())).experiment, [*pretrainings.values()])
     runs = [*pretrainings.values(), *runs]
-    missing = [run for run in runs if not run.is_finished]
+    missing = find_unfinished(runs)
     request = WorkRequest(missing, executor.retries)
-    running = next((run for run in missing if not is_helper_process() and is_locked(run.folder)), None)
+    begun = set() if is_helper_process() else find_begun(missing)
+    running = next((run for run in missing if run.folder in begun and is_locked(run.folder)), None)
     if running is not None:
         command = f"Another command is training in {experiment.folder} ({describe_command(running)})"
         console.print(f"{command}; both share the remaining runs")
