@@ -2,11 +2,12 @@
 
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
+from types import MappingProxyType
 from typing import Any, Literal
 
 from rich.cells import cell_len, set_cell_size
@@ -99,11 +100,14 @@ class ExperimentStatus:
         return "\n".join([*status_lines(self), f"{self.name}: {status_line(self)}"])
 
 
-def read_status(folder: Path, results: Sequence[RunResult] = ()) -> ExperimentStatus:
+def read_status(
+    folder: Path, results: Sequence[RunResult] = (), finished: Mapping[str, RunStatus] = MappingProxyType({})
+) -> ExperimentStatus:
     """Status of an experiment; before its first run, of its search for recipes. Raises InputError: neither exists.
 
     Arguments:
         results: results that are not read again.
+        finished: states that are not read again, by the folder of the run.
     """
     if not (folder / "runs.json").exists() and (folder / "tuning" / "runs.json").exists():
         return replace(read_status(folder / "tuning"), name=f"{folder.resolve().name}, search for recipes")
@@ -111,13 +115,15 @@ def read_status(folder: Path, results: Sequence[RunResult] = ()) -> ExperimentSt
     if is_record(folder) and not results:
         results = [*read_finished_results(folder).values()]
     recorded, has_several = {result.run: result for result in results}, len({*grid.values()}) > 1
-    runs, pretraining = [], folder / PRETRAINING_FOLDER
+    begun, runs, pretraining = {path.name for path in folder.iterdir()}, [], folder / PRETRAINING_FOLDER
     for name, own in (read_run_names(pretraining) if (pretraining / "runs.json").exists() else {}).items():
-        runs.append(_read_run_status(pretraining / name, own or Budget(steps=1), None, is_one_of_several=False))
+        runs.append(_read_run_status(pretraining / name, _waiting(name, own or Budget(steps=1)), None))
     for name, own in grid.items():
         result = recorded.get(name)
         budget = own or Budget(steps=1 if result is None else max(1, result.cost.steps))
-        runs.append(_read_run_status(folder / name, budget, result, is_one_of_several=has_several))
+        status = finished.get(name) or _waiting(name, budget, has_several)
+        is_known = name in finished or (result is None and name not in begun)
+        runs.append(status if is_known else _read_run_status(folder / name, status, result))
     running = sum(run.state is RunState.RUNNING for run in runs)
     return ExperimentStatus(folder.resolve().name, runs, seconds_left(runs, workers=max(1, running)))
 
@@ -137,12 +143,17 @@ def read_all(folder: Path) -> list[ExperimentStatus]:
     return results
 
 
-def _read_run_status(folder: Path, budget: Budget, result: RunResult | None, *, is_one_of_several: bool) -> RunStatus:
-    place, steps = split_folder_name(folder.name), budget.to_dict().get("steps")
-    status = RunStatus(folder.name, *place, budget, RunState.WAITING, has_other_budgets=is_one_of_several)
+def _waiting(name: str, budget: Budget, is_one_of_several: bool = False) -> RunStatus:
+    """The state of a run that has not begun."""
+    options: dict[str, Any] = {"steps": budget.to_dict().get("steps"), "has_other_budgets": is_one_of_several}
+    return RunStatus(name, *split_folder_name(name), budget, RunState.WAITING, **options)
+
+
+def _read_run_status(folder: Path, status: RunStatus, result: RunResult | None) -> RunStatus:
+    """The state of a run that has begun, from its state before."""
     pretraining = None
     try:
-        if folder.parent.name == PRETRAINING_FOLDER:
+        if folder.parent.name == PRETRAINING_FOLDER and (folder / PRETRAINING_FILE).exists():
             pretraining = read_result(folder / PRETRAINING_FILE, PretrainingResult)
         elif result is None:
             result = read_result(folder / "result.json")
@@ -156,7 +167,7 @@ def _read_run_status(folder: Path, budget: Budget, result: RunResult | None, *, 
         return replace(status, state=RunState.FINISHED, accuracy=accuracy, note=note)
     progress = read_mapping(folder / "progress.json")
     about: dict[str, Any] = {"step": max((int(row[0]) for row in read_rows(folder / "metrics.csv")), default=None)}
-    about |= {"steps": steps} | {n: progress[n] for n in ("step", "steps") if isinstance(progress.get(n), int)}
+    about |= {n: progress[n] for n in ("step", "steps") if isinstance(progress.get(n), int)}
     about |= {"unit": "image"} if progress.get("unit") == "image" else {}
     status = replace(status, **about)
     if is_locked(folder):
@@ -255,6 +266,7 @@ class LiveStatus:
         self._refreshed = 0.0
         self._printed = time.monotonic()
         self._ended: set[str] = set()
+        self._finished: dict[str, RunStatus] = {}
 
     @contextmanager
     def shown(self) -> Iterator[None]:
@@ -285,7 +297,8 @@ class LiveStatus:
 
     def _follow(self) -> ExperimentStatus:
         self._refreshed = time.monotonic()
-        status = read_status(self.folder)
+        status = read_status(self.folder, finished=self._finished)
+        self._finished = {run.folder: run for run in status.runs if run.state is RunState.FINISHED}
         ended: list[str] = []
         for run in status.runs:
             if run.state not in ENDED_STATES:

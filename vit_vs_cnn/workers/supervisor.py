@@ -53,7 +53,8 @@ def take_runs(
         wait_for_others: wait for runs of other processes, and take over those that they abandon.
         is_over: whether no more runs are to begin.
     """
-    waiting, is_in_order = request.unfinished(), is_launched_from_outside()  # in all processes of a run
+    is_in_order = is_launched_from_outside()  # all processes of a run take the runs in the same order
+    waiting = request.unfinished()
     earlier, others = find_begun(waiting), set[Path]()
     listed, busy, ends = 0.0, 0, [(time.monotonic(), len(waiting))]
     while waiting and not is_over():
@@ -64,7 +65,14 @@ def take_runs(
         run = waiting.pop(0)
         if not is_in_order and request.has_ended(run):  # in another process
             continue
-        if _execute(run, data, console, request) in (RunState.FINISHED, RunState.FAILED):
+        is_here = run.world_size == 1 or is_in_order
+        state = run_one(run, data, console=console, request=request) if is_here else run_in_own_process(run)
+        if not run.recipe.finetune.head:
+            gc.collect()  # the network and the Trainer of a completed training refer to each other
+            torch.cuda.empty_cache()
+        if state is RunState.FAILED and (failure := read_failure(run.folder)):
+            console.print(f"failed: {failure}")
+        if state in (RunState.FINISHED, RunState.FAILED):
             busy, left = 0, sum(run.folder not in others for run in waiting)
             ends.append((time.monotonic(), left))
             if left and not is_helper_process():
@@ -81,24 +89,10 @@ def take_runs(
             if (busy := busy + 1) < min(MAX_BUSY, len(waiting)):
                 continue
             listed, busy, earlier = 0.0, 0, set()  # other processes have probably begun most of the earlier ones
-            if all(run.folder in others for run in waiting):
-                if not wait_for_others and all(is_locked(run.folder) for run in waiting):
-                    return
-                time.sleep(POLL_SECONDS * (1 + len(waiting) / 100))  # longer if more processes share the folder
-
-
-def _execute(run: Run, data: ExperimentData, console: Console, request: WorkRequest) -> RunState:
-    """Execute a run in this process, or in one for each of its devices, and print its failure."""
-    if run.world_size == 1 or is_launched_from_outside():
-        state = run_one(run, data, console=console, request=request)
-        if not run.recipe.finetune.head:
-            gc.collect()  # the network and the Trainer of a completed training refer to each other
-            torch.cuda.empty_cache()
-    else:
-        state = run_in_own_process(run)
-    if state is RunState.FAILED and (failure := read_failure(run.folder)):
-        console.print(f"failed: {failure}")
-    return state
+            is_idle = all(run.folder in others for run in waiting)
+            if is_idle and not wait_for_others and all(is_locked(run.folder) for run in waiting):
+                return
+            time.sleep(POLL_SECONDS * (1 + len(waiting) / 100) * is_idle)  # longer if more processes share the folder
 
 
 def work(request: WorkRequest) -> InputError | Interrupted | None:
