@@ -9,7 +9,7 @@ import pytest
 import torch
 from scipy import stats
 
-from benchmarks import averaged_weights, cues, maps, reruns
+from benchmarks import averaged_weights, cues, maps, reruns, scale
 from benchmarks.__main__ import table
 from benchmarks.separated_blocks import BlockResNet, PointwiseResNet
 from benchmarks.timing import Row
@@ -25,6 +25,19 @@ def test_the_speed_table_marks_missed_goals():
     quick, slow = table({"a machine": {"start": part}}).splitlines()[-2:]
     assert "| quick | 2 x |  | at least 1.5 |" in quick
     assert "| slow | 9 s |  | at most 6, **missed** |" in slow
+
+
+def test_costs_of_a_run_are_scaled_to_many_runs():
+    assert scale.ray_table(0.018).splitlines()[-1] == "| 64 | 1024 | 10 min | 30.7 % |"
+    assert scale.ray_table(0.18).splitlines()[-1] == "| 64 | 1024 | 30 min | 100.0 % |"
+    assert scale.array_table(80, 3).splitlines()[-1] == "| 1024 | 10 min | 31.5 million | 53,794 |"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("strace") is None, reason="strace counts the file operations")
+def test_a_task_makes_at_most_four_file_operations_for_a_finished_run(tmp_path):
+    *_, few, many = [scale.file_operations(tmp_path, runs) for runs in (4, 8, 4, 8)]
+    assert 0 < many - few <= 4 * 4
 
 
 def test_reruns_are_paired_and_their_spread_is_that_of_a_single_run(tmp_path):

@@ -69,15 +69,13 @@ def atomic_write(path: Path) -> Iterator[Path]:
     Missing folders are created. Several processes may write the file at a time.
     """
     with add_file_name(path):
-        if not path.parent.is_dir():
-            path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         partial = partial_path(path.with_name(f"{path.name}.{uuid.uuid4().hex}"))
         try:
             yield partial
             publish_file(partial, path)
-        except BaseException:
+        finally:
             partial.unlink(missing_ok=True)
-            raise
 
 
 @contextmanager

@@ -208,8 +208,7 @@ def _balanced_accuracies(
 def read_analysis(folder: Path, known: Sequence[RunResult] = ()) -> tuple[Analysis, list[RunResult], Answers | None]:
     """Analysis, results and predictions of the finished runs in an experiment's folder.
 
-    Results that are ``known`` are not read again. If predictions cannot be read, they are None, intervals are wider,
-    and a caveat is added.
+    If predictions cannot be read, they are None, intervals are wider, and a caveat is added.
 
     Raises:
         InputError: the folder has no experiment, or none of its runs is finished.

@@ -161,10 +161,7 @@ def answer_page(analysis: Analysis, urgent: Sequence[str] = ()) -> Page:
 
 
 def read_findings(folder: Path, known: Sequence[RunResult] = ()) -> Findings:
-    """Read and analyse the finished runs of an experiment. Results that are ``known`` are not read again.
-
-    Raises InputError: no experiment, or no finished run.
-    """
+    """Analyse the finished runs of an experiment. Raises InputError: no experiment, or no finished run."""
     path, trials = folder / TRIALS_FILE, []
     try:
         trials = read_trials(path) if path.exists() else []

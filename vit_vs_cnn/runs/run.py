@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -235,12 +236,10 @@ class Run:
     def result(self) -> RunResult | PretrainingResult | None:
         """The result, which is read only once; None as long as there is none that can be read."""
         if "_result" not in vars(self):
-            try:
+            with suppress(DamagedFile):
                 kind = PretrainingResult if self.is_pretraining else RunResult
                 vars(self)["_result"] = read_result(self.result_file, kind)
-            except DamagedFile:
-                return None
-        return vars(self)["_result"]
+        return vars(self).get("_result")
 
     @property
     def is_finished(self) -> bool:

@@ -2,12 +2,11 @@
 
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
-from types import MappingProxyType
 from typing import Any, Literal
 
 from rich.cells import cell_len, set_cell_size
@@ -100,14 +99,12 @@ class ExperimentStatus:
         return "\n".join([*status_lines(self), f"{self.name}: {status_line(self)}"])
 
 
-def read_status(
-    folder: Path, results: Sequence[RunResult] = (), finished: Mapping[str, RunStatus] = MappingProxyType({})
-) -> ExperimentStatus:
+def read_status(folder: Path, results: Sequence[RunResult] = (), known: Sequence[RunStatus] = ()) -> ExperimentStatus:
     """Status of an experiment; before its first run, of its search for recipes. Raises InputError: neither exists.
 
     Arguments:
         results: results that are not read again.
-        finished: states that are not read again, by the folder of the run.
+        known: earlier states, of which those of finished runs are not read again.
     """
     if not (folder / "runs.json").exists() and (folder / "tuning" / "runs.json").exists():
         return replace(read_status(folder / "tuning"), name=f"{folder.resolve().name}, search for recipes")
@@ -115,6 +112,7 @@ def read_status(
     if is_record(folder) and not results:
         results = [*read_finished_results(folder).values()]
     recorded, has_several = {result.run: result for result in results}, len({*grid.values()}) > 1
+    finished = {run.folder: run for run in known if run.state is RunState.FINISHED}
     begun, runs, pretraining = {path.name for path in folder.iterdir()}, [], folder / PRETRAINING_FOLDER
     for name, own in (read_run_names(pretraining) if (pretraining / "runs.json").exists() else {}).items():
         runs.append(_read_run_status(pretraining / name, _waiting(name, own or Budget(steps=1)), None))
@@ -122,8 +120,8 @@ def read_status(
         result = recorded.get(name)
         budget = own or Budget(steps=1 if result is None else max(1, result.cost.steps))
         status = finished.get(name) or _waiting(name, budget, has_several)
-        is_known = name in finished or (result is None and name not in begun)
-        runs.append(status if is_known else _read_run_status(folder / name, status, result))
+        is_open = name not in finished and (result is not None or name in begun)
+        runs.append(_read_run_status(folder / name, status, result) if is_open else status)
     running = sum(run.state is RunState.RUNNING for run in runs)
     return ExperimentStatus(folder.resolve().name, runs, seconds_left(runs, workers=max(1, running)))
 
@@ -143,14 +141,12 @@ def read_all(folder: Path) -> list[ExperimentStatus]:
     return results
 
 
-def _waiting(name: str, budget: Budget, is_one_of_several: bool = False) -> RunStatus:
-    """The state of a run that has not begun."""
-    options: dict[str, Any] = {"steps": budget.to_dict().get("steps"), "has_other_budgets": is_one_of_several}
-    return RunStatus(name, *split_folder_name(name), budget, RunState.WAITING, **options)
+def _waiting(name: str, budget: Budget, has_others: bool = False) -> RunStatus:
+    place, steps = split_folder_name(name), budget.to_dict().get("steps")
+    return RunStatus(name, *place, budget, RunState.WAITING, steps=steps, has_other_budgets=has_others)
 
 
 def _read_run_status(folder: Path, status: RunStatus, result: RunResult | None) -> RunStatus:
-    """The state of a run that has begun, from its state before."""
     pretraining = None
     try:
         if folder.parent.name == PRETRAINING_FOLDER and (folder / PRETRAINING_FILE).exists():
@@ -265,16 +261,14 @@ class LiveStatus:
         self._live: Live | None = None
         self._refreshed = 0.0
         self._printed = time.monotonic()
-        self._ended: set[str] = set()
-        self._finished: dict[str, RunStatus] = {}
+        self._runs: list[RunStatus] = []
 
     @contextmanager
     def shown(self) -> Iterator[None]:
         """Show the view during the block."""
-        before = read_status(self.folder).runs
-        self._ended = {run.folder for run in before if run.state in ENDED_STATES}
-        if done := sum(run.state is RunState.FINISHED for run in before):
-            self.console.print(f"{done:,} of {format_count(len(before), 'run')} finished before")
+        self._runs = read_status(self.folder).runs
+        if done := sum(run.state is RunState.FINISHED for run in self._runs):
+            self.console.print(f"{done:,} of {format_count(len(self._runs), 'run')} finished before")
         is_terminal = self.console.is_terminal
         live = Live(console=self.console, transient=True, auto_refresh=False) if is_terminal else nullcontext()
         with live as self._live:
@@ -297,14 +291,11 @@ class LiveStatus:
 
     def _follow(self) -> ExperimentStatus:
         self._refreshed = time.monotonic()
-        status = read_status(self.folder, finished=self._finished)
-        self._finished = {run.folder: run for run in status.runs if run.state is RunState.FINISHED}
-        ended: list[str] = []
+        before = {run.folder for run in self._runs if run.state in ENDED_STATES}
+        status, ended = read_status(self.folder, known=self._runs), list[str]()
+        self._runs = status.runs
         for run in status.runs:
-            if run.state not in ENDED_STATES:
-                self._ended.discard(run.folder)  # failed before, and is repeated
-            elif run.folder not in self._ended:
-                self._ended.add(run.folder)
+            if run.state in ENDED_STATES and run.folder not in before:
                 prefix = "" if run.state is RunState.FINISHED else "failed: "
                 ended.append(f"{run.name}  {prefix}{describe_run(run)}")
         if ended:  # the last line has the counts

@@ -53,14 +53,15 @@ def take_runs(
         wait_for_others: wait for runs of other processes, and take over those that they abandon.
         is_over: whether no more runs are to begin.
     """
-    is_in_order = is_launched_from_outside()  # all processes of a run take the runs in the same order
-    waiting = request.unfinished()
+    waiting, is_in_order = request.unfinished(), is_launched_from_outside()  # the order of the run's other processes
     earlier, others = find_begun(waiting), set[Path]()
     listed, busy, ends = 0.0, 0, [(time.monotonic(), len(waiting))]
     while waiting and not is_over():
         if not is_in_order and time.monotonic() - listed > POLL_SECONDS:
             others |= find_begun(waiting) - earlier
             waiting.sort(key=lambda run: run.folder in others)  # first those that no other process has begun
+            if not wait_for_others and waiting[0].folder in others and not any(run.needed for run in waiting):
+                return  # the command replaces workers that are lost
             listed = time.monotonic()
         run = waiting.pop(0)
         if not is_in_order and request.has_ended(run):  # in another process
@@ -88,7 +89,7 @@ def take_runs(
             others.add(run.folder)
             if (busy := busy + 1) < min(MAX_BUSY, len(waiting)):
                 continue
-            listed, busy, earlier = 0.0, 0, set()  # other processes have probably begun most of the earlier ones
+            listed, busy, earlier = 0.0, 0, set() if wait_for_others else earlier  # others run most of them
             is_idle = all(run.folder in others for run in waiting)
             if is_idle and not wait_for_others and all(is_locked(run.folder) for run in waiting):
                 return
@@ -232,7 +233,8 @@ class RayTasks:
         self._tasks: list[Any] = []
 
     def start(self, request: WorkRequest, count: int) -> None:
-        self._tasks += [self._task.remote(request) for _ in range(count)]
+        stored = self._ray.put(request)
+        self._tasks += [self._task.remote(stored) for _ in range(count)]
 
     def count(self) -> int:
         return len(self._tasks)

@@ -1,0 +1,110 @@
+"""Costs of a run for the command and for a shared folder, and what they mean for 10,000 runs of one minute.
+
+    python -m benchmarks.scale
+
+A few tiny runs are executed, then more: a cost is the difference for each further run. CPU seconds are those of the
+process that starts and watches the workers. File operations are system calls with a path in the output folder, of a
+task of an array that trains the run or finds it finished, report included; strace counts them.
+"""
+
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from benchmarks import command_line, markdown_table
+from benchmarks.timing import Row, report_rows
+from vit_vs_cnn.api import load_experiment
+from vit_vs_cnn.experiments.runner import run_experiment
+
+ROOT = Path(__file__).parents[1]
+RUNS, RUN_SECONDS, WORKERS_OF_NODE = 10_000, 60, 16
+NODES, TASKS = (1, 4, 16, 64), (16, 64, 256, 1024)
+
+
+def tiny_config(folder: Path, runs: int, executor: str) -> dict[str, Any]:
+    """Settings by dotted name of an experiment with one small network, trained for two steps at four sizes."""
+    images, sizes, seeds = {"train_images": 100, "test_images": 50}, [40, 60, 80, 100], [*range(runs // 4)]
+    settings = {"output": str(folder), "executor": executor, "models.vit": None, "data.synthetic": images}
+    return settings | {"protocol.train_sizes": sizes, "protocol.seeds": seeds, "protocol.budget.steps": 2}
+
+
+def run_python(code: str, *prefix: str) -> str:
+    """Output of a new process of Python that has to end well."""
+    command = [*prefix, sys.executable, "-c", code]
+    return subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
+def print_command_seconds(config: dict[str, Any]) -> None:
+    """Execute runs in workers, and print the CPU seconds of this process."""
+    experiment = load_experiment("quickstart", config)
+    before = time.process_time()
+    run_experiment(experiment, console=Console(quiet=True))
+    print(time.process_time() - before)
+
+
+def command_seconds(folder: Path, runs: int, executor: str) -> float:
+    """CPU seconds of a command that has workers execute some runs."""
+    config = tiny_config(folder / f"{executor}{runs}", runs, executor)
+    return float(run_python(f"from benchmarks import scale; scale.print_command_seconds({config})").split()[-1])
+
+
+def file_operations(folder: Path, runs: int) -> int:
+    """File operations of a task of an array that executes the runs that are left."""
+    output, trace = folder / f"array{runs}", folder / "trace"
+    code = f"import vit_vs_cnn; vit_vs_cnn.train('quickstart', {tiny_config(output, runs, 'local')}, quiet=True)"
+    run_python(code, "strace", "-f", "-e", "trace=%file", "-o", str(trace))
+    return sum(str(output) in line for line in trace.read_text(errors="replace").splitlines())
+
+
+def ray_table(cpu_seconds: float) -> str:
+    """Time on a Ray cluster, and the share of a core that the command uses."""
+    rows = []
+    for workers in [nodes * WORKERS_OF_NODE for nodes in NODES]:
+        seconds = max(RUNS * RUN_SECONDS / workers, RUNS * cpu_seconds)
+        share = f"{100 * RUNS * cpu_seconds / seconds:.1f} %"
+        rows.append((workers // WORKERS_OF_NODE, workers, f"{seconds / 60:.0f} min", share))
+    return markdown_table(("nodes", "workers", "time", "CPU of the command"), rows)
+
+
+def array_table(trained: float, finished: float) -> str:
+    """Time of an array of tasks, and their file operations."""
+    rows = []
+    for tasks in TASKS:
+        seconds, millions = RUNS * RUN_SECONDS / tasks, RUNS * (trained + tasks * finished) / 1e6
+        rows.append((tasks, f"{seconds / 60:.0f} min", f"{millions:.1f} million", f"{1e6 * millions / seconds:,.0f}"))
+    return markdown_table(("tasks", "time", "file operations", "per second"), rows)
+
+
+def main() -> None:
+    parser = command_line(__doc__)
+    parser.add_argument("--runs", type=int, nargs=2, default=(4, 36), help="multiples of 4: runs for CPU seconds")
+    parser.add_argument("--traced", type=int, nargs=2, default=(4, 12), help="runs for file operations")
+    parser.add_argument("--json", type=Path, help="write the rows there, too")
+    args = parser.parse_args()
+    rows, costs = list[Row](), dict[str, float]()
+    with tempfile.TemporaryDirectory() as folder:
+        for name in ("processes", "ray"):
+            few, many = (command_seconds(Path(folder), runs, name) for runs in args.runs)
+            costs[name] = (many - few) / (args.runs[1] - args.runs[0])
+            rows.append(Row(f"CPU of the command for a run, executor {name}", 1e3 * costs[name], unit="ms"))
+        for name in ("trained", "finished") if shutil.which("strace") else ():
+            few, many = (file_operations(Path(folder), runs) for runs in args.traced)
+            costs[name] = (many - few) / (args.traced[1] - args.traced[0])
+            rows.append(Row(f"file operations of a task for a run, {name}", costs[name], unit=""))
+    report_rows(rows, args.json)
+    formula = f"time = {RUN_SECONDS} s x runs / workers, at least runs x CPU of the command for a run"
+    print(f"\n{RUNS:,} runs on a Ray cluster: {formula}\n\n{ray_table(costs['ray'])}\n")
+    if "finished" not in costs:
+        raise SystemExit("file operations are not measured, because strace is missing (apt install strace)")
+    formula = "file operations = runs x (those of a trained run + tasks x those of a finished run)"
+    print(f"{RUNS:,} runs in an array: {formula}\n\n{array_table(costs['trained'], costs['finished'])}")
+
+
+if __name__ == "__main__":
+    main()
