@@ -84,7 +84,7 @@ def array_table(trained: float, finished: float) -> str:
 def main() -> None:
     parser = command_line(__doc__)
     parser.add_argument("--runs", type=int, nargs=2, default=(4, 36), help="multiples of 4: runs for CPU seconds")
-    parser.add_argument("--traced", type=int, nargs=2, default=(4, 12), help="runs for file operations")
+    parser.add_argument("--traced", type=int, nargs=2, default=(8, 16), help="runs for file operations")
     parser.add_argument("--json", type=Path, help="write the rows there, too")
     args = parser.parse_args()
     rows, costs = list[Row](), dict[str, float]()
@@ -96,7 +96,7 @@ def main() -> None:
         for name in ("trained", "finished") if shutil.which("strace") else ():
             few, many = (file_operations(Path(folder), runs) for runs in args.traced)
             costs[name] = (many - few) / (args.traced[1] - args.traced[0])
-            rows.append(Row(f"file operations of a task for a run, {name}", costs[name], unit=""))
+            rows.append(Row(f"file operations of a task for a {name} run", costs[name], unit=""))
     report_rows(rows, args.json)
     formula = f"time = {RUN_SECONDS} s x runs / workers, at least runs x CPU of the command for a run"
     print(f"\n{RUNS:,} runs on a Ray cluster: {formula}\n\n{ray_table(costs['ray'])}\n")
