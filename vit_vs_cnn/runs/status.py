@@ -141,9 +141,9 @@ def read_all(folder: Path) -> list[ExperimentStatus]:
     return results
 
 
-def _waiting(name: str, budget: Budget, has_others: bool = False) -> RunStatus:
-    place, steps = split_folder_name(name), budget.to_dict().get("steps")
-    return RunStatus(name, *place, budget, RunState.WAITING, steps=steps, has_other_budgets=has_others)
+def _waiting(name: str, budget: Budget, has_more: bool = False) -> RunStatus:
+    steps: Any = budget.to_dict().get("steps")
+    return RunStatus(name, *split_folder_name(name), budget, RunState.WAITING, None, steps, has_other_budgets=has_more)
 
 
 def _read_run_status(folder: Path, status: RunStatus, result: RunResult | None) -> RunStatus:
