@@ -2,9 +2,9 @@
 
     python -m benchmarks.scale
 
-A few tiny runs are executed, then more: a cost is the difference for each further run. CPU seconds are those of the
-process that starts and watches the workers. File operations are system calls with a path in the output folder, of a
-task of an array that trains the run or finds it finished, report included; strace counts them.
+A few tiny runs are executed, then more: a cost is the difference for each further run. CPU is that of the command,
+without its workers. File operations are system calls with a path in the output folder, counted by strace, of a task of
+an array that trains the run or finds it finished; the report is included.
 """
 
 import shutil
@@ -23,8 +23,7 @@ from vit_vs_cnn.api import load_experiment
 from vit_vs_cnn.experiments.runner import run_experiment
 
 ROOT = Path(__file__).parents[1]
-RUNS, RUN_SECONDS, WORKERS_OF_NODE = 10_000, 60, 16
-NODES, TASKS = (1, 4, 16, 64), (16, 64, 256, 1024)
+RUNS, RUN_SECONDS, NODES, WORKERS_OF_NODE, TASKS = 10_000, 60, (1, 4, 16, 64), 16, (16, 64, 256, 1024)
 
 
 def tiny_config(folder: Path, runs: int, executor: str) -> dict[str, Any]:
@@ -36,14 +35,13 @@ def tiny_config(folder: Path, runs: int, executor: str) -> dict[str, Any]:
 
 def run_python(code: str, *prefix: str) -> str:
     """Output of a new process of Python that has to end well."""
-    command = [*prefix, sys.executable, "-c", code]
-    return subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
+    words = [*prefix, sys.executable, "-c", code]
+    return subprocess.run(words, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
 def print_command_seconds(config: dict[str, Any]) -> None:
     """Execute runs in workers, and print the CPU seconds of this process."""
-    experiment = load_experiment("quickstart", config)
-    before = time.process_time()
+    experiment, before = load_experiment("quickstart", config), time.process_time()
     run_experiment(experiment, console=Console(quiet=True))
     print(time.process_time() - before)
 
@@ -57,18 +55,18 @@ def command_seconds(folder: Path, runs: int, executor: str) -> float:
 def file_operations(folder: Path, runs: int) -> int:
     """File operations of a task of an array that executes the runs that are left."""
     output, trace = folder / f"array{runs}", folder / "trace"
-    code = f"import vit_vs_cnn; vit_vs_cnn.train('quickstart', {tiny_config(output, runs, 'local')}, quiet=True)"
-    run_python(code, "strace", "-f", "-e", "trace=%file", "-o", str(trace))
+    call = f"vit_vs_cnn.train('quickstart', {tiny_config(output, runs, 'local')}, quiet=True)"
+    run_python(f"import vit_vs_cnn; {call}", "strace", "-f", "-e", "trace=%file", "-o", str(trace))
     return sum(str(output) in line for line in trace.read_text(errors="replace").splitlines())
 
 
 def ray_table(cpu_seconds: float) -> str:
     """Time on a Ray cluster, and the share of a core that the command uses."""
     rows = []
-    for workers in [nodes * WORKERS_OF_NODE for nodes in NODES]:
-        seconds = max(RUNS * RUN_SECONDS / workers, RUNS * cpu_seconds)
-        share = f"{100 * RUNS * cpu_seconds / seconds:.1f} %"
-        rows.append((workers // WORKERS_OF_NODE, workers, f"{seconds / 60:.0f} min", share))
+    for nodes in NODES:
+        workers, used = nodes * WORKERS_OF_NODE, RUNS * cpu_seconds
+        seconds = max(RUNS * RUN_SECONDS / workers, used)
+        rows.append((nodes, workers, f"{seconds / 60:.0f} min", f"{100 * used / seconds:.1f} %"))
     return markdown_table(("nodes", "workers", "time", "CPU of the command"), rows)
 
 
@@ -86,8 +84,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, nargs=2, default=(4, 36), help="multiples of 4: runs for CPU seconds")
     parser.add_argument("--traced", type=int, nargs=2, default=(8, 16), help="runs for file operations")
     parser.add_argument("--json", type=Path, help="write the rows there, too")
-    args = parser.parse_args()
-    rows, costs = list[Row](), dict[str, float]()
+    args, rows, costs = parser.parse_args(), list[Row](), dict[str, float]()
     with tempfile.TemporaryDirectory() as folder:
         for name in ("processes", "ray"):
             few, many = (command_seconds(Path(folder), runs, name) for runs in args.runs)
