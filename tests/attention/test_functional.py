@@ -96,6 +96,12 @@ def test_fully_masked_rows_are_exactly_zero_with_finite_gradients(dtype, return_
     assert (gradients[0][0, 1, 2] == 0).all()
 
 
+def test_without_keys_outputs_are_zero():
+    queries, keys, values = tensors()
+    for options in ({"mask": torch.ones(QUERIES, 0, dtype=torch.bool)}, {"bias": torch.zeros(QUERIES, 0)}, {}):
+        assert not scaled_dot_product_attention(queries, keys[:, :, :0], values[:, :, :0], **options).any()
+
+
 def test_dropout_keeps_the_mean_of_the_explicit_path():
     queries, keys, values = (tensor[:1, :1].expand(2000, 1, -1, -1) for tensor in tensors())
     output, _ = scaled_dot_product_attention(queries, keys, values, dropout=0.25, return_weights=True)

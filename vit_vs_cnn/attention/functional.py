@@ -126,16 +126,23 @@ def scaled_dot_product_attention(
         if bias.dtype == torch.bool:
             raise ValueError("bias must be numbers that are added to the scores, but is boolean; it may be a mask")
         bias = bias.to(queries.dtype)  # first: a finite number there may be minus infinity here, and masks then
-        mask = (bias != -torch.inf) if mask is None else mask & (bias != -torch.inf)
     if return_weights:
         scores = _scores(queries, keys, scale)
-        weights = masked_softmax(scores if bias is None else scores + bias, mask)
+        if bias is not None:
+            mask = (bias != -torch.inf) if mask is None else mask & (bias != -torch.inf)
+            scores = scores + bias
+        weights = masked_softmax(scores, mask)
         return F.dropout(weights, dropout) @ values, weights
-    if mask is None:
+    if (mask is None and bias is None) or not keys.shape[-2]:
         return attend_nonempty(queries, keys, values, None, dropout=dropout, scale=scale)
     # Torch's kernels treat an empty row differently: allow it before, set it to zero after.
-    empty = ~mask.any(dim=-1, keepdim=True)
-    attn_mask = mask | empty if bias is None else bias.masked_fill(~mask, -torch.inf).masked_fill(empty, 0.0)
+    if bias is None:
+        empty = ~mask.any(dim=-1, keepdim=True)
+        attn_mask = mask | empty
+    else:
+        bias = bias if mask is None else bias.masked_fill(~mask, -torch.inf)
+        empty = bias.detach().amax(dim=-1, keepdim=True) == -torch.inf
+        attn_mask = bias.masked_fill(empty, 0.0)
     if attn_mask.shape[-1] != keys.shape[-2]:  # kernels broadcast over batch and heads, not all of them over keys
         attn_mask = attn_mask.expand(*attn_mask.shape[:-1], keys.shape[-2])
     output = attend_nonempty(queries, keys, values, attn_mask, dropout=dropout, scale=scale)
@@ -182,6 +189,13 @@ def _explicit_is_faster(queries: Tensor, keys: Tensor, values: Tensor, attn_mask
     is_half = queries.dtype in (torch.bfloat16, torch.float16) or torch.is_autocast_enabled("cpu")
     needs_gradient = is_half and (queries.requires_grad or keys.requires_grad or values.requires_grad)
     return needs_gradient and queries[..., 0].numel() * keys.shape[-2] <= _MAX_SAVED_WEIGHTS
+
+
+def autocast_type(tensor: Tensor) -> torch.dtype | None:
+    """Type of autocast on the device of a tensor; None where it is off."""
+    device = tensor.device.type
+    is_on = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+    return torch.get_autocast_dtype(device) if is_on else None
 
 
 def valid_length_mask(

@@ -11,6 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from vit_vs_cnn.attention.arguments import AttentionOutput, Keys, Queries, Values, Weights, check_positive
+from vit_vs_cnn.attention.functional import autocast_type
 from vit_vs_cnn.counter_random import derive_seed
 
 #: Map from ``(..., tokens, head_dim)`` to ``(..., tokens, features)`` that are not negative.
@@ -78,10 +79,7 @@ def linear_attention_reference(
 
 def _is_float16(values: Tensor) -> bool:
     """True where products are in float16, by their type or by autocast: sums over many keys would overflow."""
-    device = values.device.type
-    if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
-        return torch.get_autocast_dtype(device) == torch.float16
-    return values.dtype == torch.float16
+    return (autocast_type(values) or values.dtype) == torch.float16
 
 
 class LinearAttention(nn.Module):

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from vit_vs_cnn.attention.arguments import Heads, HeadValues
+from vit_vs_cnn.attention.functional import autocast_type
 from vit_vs_cnn.attention.windows.neighbourhood import Neighbourhood, cache_tables, flat_index, window_keys
 
 #: Number of queries in a tile, about: smaller tiles score fewer keys outside the windows, larger ones make better
@@ -251,10 +252,9 @@ def tiled_attention(
     """Output of ``local_attention``, in time and memory that are linear in the number of tokens."""
     if neighbourhood.boundary == "mask":
         neighbourhood, bias = _crop_window(neighbourhood, bias)
-    device = queries.device.type
-    is_cast = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
-    if is_cast:  # the backward pass is not under autocast: its inputs must be of one type
-        queries, keys, values = (x.to(torch.get_autocast_dtype(device)) for x in (queries, keys, values))
+    cast_type = autocast_type(queries)
+    if cast_type is not None:  # the backward pass is not under autocast: its inputs must be of one type
+        queries, keys, values = (x.to(cast_type) for x in (queries, keys, values))
     grid, tables = tile_grid(neighbourhood), tile_tables(neighbourhood, queries.device)
     # Finite, so that the softmax is finite where a query may attend to nothing.
     lowest = torch.finfo(queries.dtype).min / 2
@@ -266,7 +266,8 @@ def tiled_attention(
     grids[0] = F.pad(grids[0], (0, 0, *padding)) if any(padding) else grids[0]
     scores = queries.shape[0] * queries.shape[1] * grid.rows.count * grid.row_scores
     keeps_weights = torch.is_grad_enabled() and scores * queries.element_size() <= KEPT_BYTES
-    with torch.autocast(device, enabled=False) if is_cast else nullcontext():  # CUDA's would make softmax float32
+    without_autocast = nullcontext() if cast_type is None else torch.autocast(queries.device.type, enabled=False)
+    with without_autocast:  # CUDA's would make softmax float32
         output = TiledAttention.apply(*grids, tile_bias, outside, grid, keeps_weights)
     assert isinstance(output, Tensor)
     output = output[:, :, : grid.rows.size, : grid.cols.size].flatten(2, 3)
