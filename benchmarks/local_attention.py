@@ -1,11 +1,15 @@
-"""Time and memory of window attention compared with dense attention under a mask of the same windows.
+"""Time and memory of window attention compared with dense attention and with flex_attention in the same windows.
 
-    python -m benchmarks.local_attention --batch-size 1 --threads 2
+    python -m benchmarks.local_attention --threads 2
 
-``local_attention`` and ``F.scaled_dot_product_attention`` with a ready boolean mask give the same outputs and
-gradients. They are timed in turns in one process: the forward pass without gradients, and the forward and backward
-pass, on square grids of 64, 1,024 and 4,096 tokens. Up to 65,536 tokens, the time of local attention is compared with
-its time at 4,096 tokens, multiplied by the ratio of tokens.
+``local_attention``, ``F.scaled_dot_product_attention`` with a ready mask and torch's compiled ``flex_attention`` give
+the same outputs. They are timed in turns in one process: the forward pass without gradients, and the forward and
+backward pass, which ``flex_attention`` lacks on a CPU. The square grids have 64 to 4,096 tokens, and a batch has 4,096
+tokens. Up to 65,536 tokens, the time of local attention is compared with its time at 4,096 tokens, multiplied by the
+ratio of tokens.
+
+With a bias, ``local_attention`` gets a learned number for each head and offset. Dense attention gets the ready bias
+between all tokens, and the gradient is that of this ready bias.
 
 Peak memory is that of a forward and backward pass, outputs and gradients included, inputs and mask excluded.
 
@@ -14,52 +18,86 @@ On a busy machine set ``OMP_WAIT_POLICY=passive``. Otherwise waiting threads tak
 
 from collections.abc import Callable
 from functools import partial
+from itertools import product
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 from benchmarks.timing import Row, in_turns, parser, peak_megabytes, ratio, report_rows
 from vit_vs_cnn.attention import local_attention
+from vit_vs_cnn.attention.windows.neighbourhood import Neighbourhood, bias_index_matrix
+from vit_vs_cnn.errors import one_line
 
-SIDES, LONG_SIDES = (8, 32, 64), (64, 128, 256)
+SIDES, LONG_SIDES = (8, 16, 32, 64), (64, 128, 256)
+PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16}
 FORWARD, BOTH = "forward", "forward + backward"
-#: Goals with 4,096 tokens: speedup over dense attention, and ratio of their memory.
-GOALS = {64: {FORWARD: 10.0, BOTH: 7.0, "memory": 6.0}}
+#: Goals with 4,096 tokens in fp32 without bias: speedup over dense attention, and ratio of their memory.
+GOALS = {FORWARD: 10.0, BOTH: 7.0, "memory": 6.0}
+
+#: Batch, heads, head_dim.
+Shape = tuple[int, int, int]
 
 
-def window_mask(side: int, window: int) -> Tensor:
-    """Mask of the pairs of tokens of a square grid that are in one window."""
-    is_near = (torch.arange(side)[:, None] - torch.arange(side)).abs() <= window // 2
-    return (is_near[:, None, :, None] & is_near[None, :, None, :]).flatten(2).flatten(0, 1)
+def make_passes(
+    way: str, side: int, shape: Shape, window: int, precision: str, *, is_biased: bool = False
+) -> dict[str, Callable[[], Any]]:
+    """The forward pass, and the forward and backward pass, of a way: local, dense or flex_attention."""
+
+    def is_near(_: Any, __: Any, query: Any, key: Any) -> Any:
+        rows, cols = query // side - key // side, query % side - key % side
+        return (rows.abs() <= window // 2) & (cols.abs() <= window // 2)
+
+    torch.manual_seed(0)
+    sizes = [(*shape[:2], side**2, shape[2])] * 3 + [(shape[1], window, window)] * is_biased
+    inputs = [torch.randn(size).to(PRECISIONS[precision]) for size in sizes]
+    if way == "local":
+        options = {"grid_size": side, "window_size": window}
+        attend: Callable[..., Any] = lambda q, k, v, bias=None: local_attention(q, k, v, bias=bias, **options)  # noqa: E731
+    elif way == "dense":
+        index = bias_index_matrix(Neighbourhood((side, side), (window, window), "mask"), torch.device("cpu"))
+        if is_biased:
+            inputs[3] = F.pad(inputs[3].flatten(1), (0, 1), value=-torch.inf)[None, :, index]
+        mask = {} if is_biased else {"attn_mask": index < window**2}
+        attend = partial(F.scaled_dot_product_attention, **mask)
+    else:
+        torch.compiler.reset()  # torch compiles a limited number of shapes
+        mask = create_block_mask(is_near, None, None, side**2, side**2, device="cpu")
+        attend = partial(torch.compile(flex_attention, dynamic=False), block_mask=mask)
+    leaves = [values.detach().requires_grad_() for values in inputs]
+    return {
+        FORWARD: torch.no_grad()(partial(attend, *inputs)),
+        BOTH: lambda: torch.autograd.grad(attend(*leaves), leaves, inputs[0]),
+    }
 
 
-def make_passes(side: int, shape: tuple[int, int, int], window: int, *, dense: bool) -> dict[str, Callable[[], object]]:
-    """The forward pass, and the forward and backward pass, for ``shape`` (batch, heads, head_dim)."""
-    size = (*shape[:2], side * side, shape[2])
-    inputs, direction = [torch.randn(size, requires_grad=True) for _ in range(3)], torch.randn(size)
-    attend: Callable[[], Any] = partial(local_attention, *inputs, grid_size=(side, side), window_size=window)
-    if dense:
-        attend = partial(F.scaled_dot_product_attention, *inputs, attn_mask=window_mask(side, window))
-    return {FORWARD: torch.no_grad()(attend), BOTH: lambda: torch.autograd.grad(attend(), inputs, direction)}
-
-
-def compare_with_dense(side: int, shape: tuple[int, int, int], window: int, repeats: int) -> list[Row]:
-    """Speedups and ratio of memory on one grid."""
-    name, goals = f"window {window}, {side**2:,} tokens", GOALS.get(side, {FORWARD: 1.0, BOTH: 1.0})
-    dense, local = (make_passes(side, shape, window, dense=is_dense) for is_dense in (True, False))
+def compare(side: int, shape: Shape, window: int, precision: str, repeats: int) -> list[Row]:
+    """Speedups and ratios of memory on one grid."""
     rows = []
-    for step in (FORWARD, BOTH):
-        times = in_turns({"dense": dense[step], "local": local[step]}, repeats)
-        rows.append(ratio(f"{name}, {step}, vs dense", times["dense"], times["local"], goal=goals[step]))
-    memory = peak_megabytes(dense[BOTH]) / peak_megabytes(local[BOTH])
-    return [*rows, Row(f"{name}, memory of dense", memory, goal=goals.get("memory"))]
+    for is_biased in (False, True):
+        case = f"window {window}, {side**2:,} tokens, {precision}{', with bias' * is_biased}"
+        goals = GOALS if (side, precision, is_biased) == (64, "fp32", False) else {FORWARD: 1.0, BOTH: 1.0}
+        make = partial(make_passes, side=side, shape=shape, window=window, precision=precision, is_biased=is_biased)
+        local, dense = make("local"), make("dense")
+        for step in (FORWARD, BOTH):
+            times = in_turns({"dense": dense[step], "local": local[step]}, repeats)
+            rows.append(ratio(f"{case}, {step}, vs dense", times["dense"], times["local"], goal=goals[step]))
+        memory = peak_megabytes(dense[BOTH]) / peak_megabytes(local[BOTH])
+        rows.append(Row(f"{case}, memory of dense", memory, goal=goals.get("memory")))
+        name = f"{case}, {FORWARD}, vs flex_attention"
+        try:
+            if not is_biased:
+                times = in_turns({"flex": make("flex_attention")[FORWARD], "local": local[FORWARD]}, repeats)
+                rows.append(ratio(name, times["flex"], times["local"], goal=1.0))
+        except Exception as error:  # compilers fail in many ways
+            rows.append(Row(name, None, note=one_line(error)))
+    return rows
 
 
 def compare_sizes(heads: int, head_dim: int, window: int, repeats: int) -> list[Row]:
     """Time and memory on growing grids."""
-    passes = {side: make_passes(side, (1, heads, head_dim), window, dense=False) for side in LONG_SIDES}
+    passes = {side: make_passes("local", side, (1, heads, head_dim), window, "fp32") for side in LONG_SIDES}
     rows, first = [], LONG_SIDES[0]
     times = {
         step: in_turns({str(side): passes[side][step] for side in LONG_SIDES}, repeats) for step in (FORWARD, BOTH)
@@ -80,15 +118,15 @@ def compare_sizes(heads: int, head_dim: int, window: int, repeats: int) -> list[
 
 def main() -> None:
     options = parser(__doc__, threads=2)
-    options.add_argument("--batch-size", type=int, default=1, help="in the comparison with dense attention")
     options.add_argument("--heads", type=int, default=4)
     options.add_argument("--head-dim", type=int, default=32)
     options.add_argument("--window", type=int, default=7, help="rows and columns of the window, odd")
     args = options.parse_args()
     torch.set_num_threads(args.threads)
-    torch.manual_seed(0)
-    shape = (args.batch_size, args.heads, args.head_dim)
-    rows = [row for side in SIDES for row in compare_with_dense(side, shape, args.window, args.repeats)]
+    rows = []
+    for precision, side in product(PRECISIONS, SIDES):
+        shape = (SIDES[-1] ** 2 // side**2, args.heads, args.head_dim)
+        rows += compare(side, shape, args.window, precision, args.repeats)
     rows += compare_sizes(args.heads, args.head_dim, args.window, max(args.repeats // 3, 2))
     report_rows(rows, args.json)
 

@@ -11,6 +11,7 @@ from scipy import stats
 
 from benchmarks import averaged_weights, cues, maps, reruns, scale
 from benchmarks.__main__ import table
+from benchmarks.local_attention import BOTH, FORWARD, make_passes
 from benchmarks.separated_blocks import BlockResNet, PointwiseResNet
 from benchmarks.timing import Row
 from tests.results import changed, make_result
@@ -112,6 +113,17 @@ def test_scores_over_seeds_are_means_with_range_and_stars(tmp_path):
         maps.over_seeds(table)
     with pytest.raises(InputError, match="cannot be read"):
         maps.over_seeds(tmp_path / "none.csv")
+
+
+@pytest.mark.parametrize("is_biased", [False, True])
+def test_window_attention_is_timed_beside_dense_attention_with_the_same_outputs_and_gradients(is_biased):
+    local, dense = (make_passes(way, 5, (2, 3, 7), 3, "fp32", is_biased=is_biased) for way in ("local", "dense"))
+    torch.testing.assert_close(local[FORWARD](), dense[FORWARD](), rtol=0, atol=1e-5)
+    (*gradients, of_bias), (*expected, of_ready_bias) = (
+        [*passes[BOTH](), torch.zeros(1)][:4] for passes in (local, dense)
+    )
+    torch.testing.assert_close(gradients[:3], expected[:3], rtol=0, atol=1e-5)
+    torch.testing.assert_close(of_bias.sum(), of_ready_bias.sum(), rtol=0, atol=1e-4)
 
 
 def test_block_networks_see_the_neighbours_that_their_names_say():
