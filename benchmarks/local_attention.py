@@ -52,22 +52,24 @@ def make_passes(
     torch.manual_seed(0)
     sizes = [(*shape[:2], side**2, shape[2])] * 3 + [(shape[1], window, window)] * is_biased
     inputs = [torch.randn(size).to(PRECISIONS[precision]) for size in sizes]
+    attend: Callable[..., Any]
     if way == "local":
-        options = {"grid_size": side, "window_size": window}
-        attend: Callable[..., Any] = lambda q, k, v, bias=None: local_attention(q, k, v, bias=bias, **options)  # noqa: E731
+        attend = lambda q, k, v, bias=None: local_attention(  # noqa: E731
+            q, k, v, grid_size=side, window_size=window, bias=bias
+        )
     elif way == "dense":
         index = bias_index_matrix(Neighbourhood((side, side), (window, window), "mask"), torch.device("cpu"))
         if is_biased:
             inputs[3] = F.pad(inputs[3].flatten(1), (0, 1), value=-torch.inf)[None, :, index]
-        mask = {} if is_biased else {"attn_mask": index < window**2}
-        attend = partial(F.scaled_dot_product_attention, **mask)
+        options = {} if is_biased else {"attn_mask": index < window**2}
+        attend = partial(F.scaled_dot_product_attention, **options)
     else:
         torch.compiler.reset()  # torch compiles a limited number of shapes
-        mask = create_block_mask(is_near, None, None, side**2, side**2, device="cpu")
+        mask: Any = create_block_mask(is_near, None, None, side**2, side**2, device="cpu")
         attend = partial(torch.compile(flex_attention, dynamic=False), block_mask=mask)
     leaves = [values.detach().requires_grad_() for values in inputs]
     return {
-        FORWARD: torch.no_grad()(partial(attend, *inputs)),
+        FORWARD: torch.no_grad()(lambda: attend(*inputs)),
         BOTH: lambda: torch.autograd.grad(attend(*leaves), leaves, inputs[0]),
     }
 

@@ -133,16 +133,16 @@ def scaled_dot_product_attention(
             scores = scores + bias
         weights = masked_softmax(scores, mask)
         return F.dropout(weights, dropout) @ values, weights
-    if (mask is None and bias is None) or not keys.shape[-2]:
-        return attend_nonempty(queries, keys, values, None, dropout=dropout, scale=scale)
     # Torch's kernels treat an empty row differently: allow it before, set it to zero after.
-    if bias is None:
-        empty = ~mask.any(dim=-1, keepdim=True)
-        attn_mask = mask | empty
-    else:
+    if bias is not None and keys.shape[-2]:
         bias = bias if mask is None else bias.masked_fill(~mask, -torch.inf)
         empty = bias.detach().amax(dim=-1, keepdim=True) == -torch.inf
         attn_mask = bias.masked_fill(empty, 0.0)
+    elif mask is not None and keys.shape[-2]:
+        empty = ~mask.any(dim=-1, keepdim=True)
+        attn_mask = mask | empty
+    else:
+        return attend_nonempty(queries, keys, values, None, dropout=dropout, scale=scale)
     if attn_mask.shape[-1] != keys.shape[-2]:  # kernels broadcast over batch and heads, not all of them over keys
         attn_mask = attn_mask.expand(*attn_mask.shape[:-1], keys.shape[-2])
     output = attend_nonempty(queries, keys, values, attn_mask, dropout=dropout, scale=scale)
