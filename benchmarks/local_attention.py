@@ -65,8 +65,9 @@ def make_passes(
         attend = partial(F.scaled_dot_product_attention, **options)
     else:
         torch.compiler.reset()  # torch compiles a limited number of shapes
-        mask: Any = create_block_mask(is_near, None, None, side**2, side**2, device="cpu")
-        attend = partial(torch.compile(flex_attention, dynamic=False), block_mask=mask)
+        mask = create_block_mask(is_near, None, None, side**2, side**2, device="cpu")
+        compiled: Any = torch.compile(flex_attention, dynamic=False)
+        attend = partial(compiled, block_mask=mask)
     leaves = [values.detach().requires_grad_() for values in inputs]
     return {
         FORWARD: torch.no_grad()(lambda: attend(*inputs)),
