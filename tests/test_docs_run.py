@@ -41,6 +41,7 @@ NOT_RUN = {
     r"\$ (lightly-train|vit-vs-cnn train .*=simclr/)": "needs LightlyTrain, which is not installed for the tests",
     r"\$ python -m benchmarks\.record": "NAME is an experiment of the reader",
     r"\$ (jupyter lab|tensorboard)": "serves until it is stopped",
+    r"\$ (nvidia-cuda-mps-control|echo quit)": "needs a GPU",
 }
 SHORT = "--protocol.budget.steps 2 --data.synthetic.test_images 100"
 CIFAR = "--data.cifar.verify_checksum false --protocol.budget.steps 1 --protocol.seeds [0]"
