@@ -114,19 +114,6 @@ def test_an_inner_attention_takes_no_mask_no_bias_and_no_dropout():
         MultiHeadAttention(22, 2, inner_attention=kernel.inner_attention, relative_position=RelativeBias((2, 3), 2))
 
 
-def test_autocast_casts_the_tokens_once_for_all_projections():
-    layer, inputs, used = MultiHeadAttention(DIM, HEADS), tokens(QUERIES, DIM), []
-    for projection in (layer.query_projection, layer.key_projection, layer.value_projection):
-        projection.register_forward_pre_hook(lambda _, arguments: used.append(arguments[0]))
-    expected = layer(inputs.float())
-    with torch.autocast("cpu", torch.bfloat16):
-        output = layer(inputs.float())
-        assert layer.double()(inputs).dtype == torch.float64  # as in torch's layers
-    first, second, third = used[3:6]
-    assert first is second is third and first.dtype == torch.bfloat16
-    torch.testing.assert_close(output.float(), expected, rtol=2e-2, atol=2e-2)
-
-
 def test_dropout_acts_in_training_only():
     attention, inputs = MultiHeadAttention(DIM, HEADS, dropout=0.5).double(), tokens(QUERIES, DIM)
     assert not torch.equal(attention(inputs), attention(inputs))

@@ -2,13 +2,12 @@
 
 from typing import Any
 
-import torch
 from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from vit_vs_cnn.attention.arguments import AnyMask, Weights, check_positive, check_probability
-from vit_vs_cnn.attention.functional import autocast_type, scaled_dot_product_attention
+from vit_vs_cnn.attention.functional import scaled_dot_product_attention
 from vit_vs_cnn.attention.relative import RelativePosition
 from vit_vs_cnn.attention.windows.blocks import BlockWindow
 from vit_vs_cnn.attention.windows.sliding import SlidingWindow
@@ -25,12 +24,6 @@ def xavier_uniform_(*maps: nn.Linear) -> None:
         nn.init.xavier_uniform_(linear.weight)
         if linear.bias is not None:
             nn.init.zeros_(linear.bias)
-
-
-def _cast_once(tokens: Tensor) -> Tensor:
-    """The tokens in the type of autocast, to which each projection would otherwise cast them again."""
-    cast_type = autocast_type(tokens)
-    return tokens if cast_type is None or tokens.dtype != torch.float32 else tokens.to(cast_type)
 
 
 class MultiHeadAttention(nn.Module):
@@ -142,9 +135,8 @@ class MultiHeadAttention(nn.Module):
             return_weights: compute without the fused kernel, and also return the weights ``(batch, num_heads, queries,
                 keys)``.
         """
-        queries = _cast_once(queries)
-        keys = queries if keys is None else _cast_once(keys)
-        values = keys if values is None else _cast_once(values)
+        keys = queries if keys is None else keys
+        values = keys if values is None else values
         mask, bias = (x.unsqueeze(1) if x is not None and x.ndim == 3 else x for x in (mask, bias))
         heads = self._project(queries, keys, values)
         is_masked = mask is not None or bias is not None
