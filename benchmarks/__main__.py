@@ -4,7 +4,7 @@
     python -m benchmarks --parts step rollout --output results/speed
 
 Each benchmark runs in a new process, one after the other. The figures of all of them are added to ``speed.json``, by
-kind of machine; ``speed.md`` is the table. This takes about half an hour on two idle cores.
+kind of machine; ``speed.md`` is the table. This takes about 40 minutes on two idle cores.
 """
 
 import json
@@ -25,6 +25,7 @@ ROOT = Path(__file__).parents[1]
 PARTS = {
     "start": "start",
     "step": "training_step --repeats 6 --batch-size 64",
+    "fine_tuning": "fine_tuning",
     "pipeline": "input_pipeline",
     "local_attention": "local_attention",
     "linear_attention": "linear_attention",

@@ -31,38 +31,33 @@ from vit_vs_cnn.attention.windows.neighbourhood import Neighbourhood, bias_index
 from vit_vs_cnn.errors import one_line
 
 SIDES, LONG_SIDES = (8, 16, 32, 64), (64, 128, 256)
+HEADS, HEAD_DIM, WINDOW, TOKENS = 4, 32, 7, 4096
 PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16}
 FORWARD, BOTH = "forward", "forward + backward"
 #: Goals with 4,096 tokens in fp32 without bias: speedup over dense attention, and ratio of their memory.
 GOALS = {FORWARD: 10.0, BOTH: 7.0, "memory": 6.0}
 
-#: Batch, heads, head_dim.
-Shape = tuple[int, int, int]
 
-
-def make_passes(
-    way: str, side: int, shape: Shape, window: int, precision: str, *, is_biased: bool = False
-) -> dict[str, Callable[[], Any]]:
+def make_passes(way: str, side: int, batch: int, precision: str, *, is_biased: bool = False) -> dict[str, Callable]:
     """The forward pass, and the forward and backward pass, of a way: local, dense or flex_attention."""
 
     def is_near(_: Any, __: Any, query: Any, key: Any) -> Any:
         rows, cols = query // side - key // side, query % side - key % side
-        return (rows.abs() <= window // 2) & (cols.abs() <= window // 2)
+        return (rows.abs() <= WINDOW // 2) & (cols.abs() <= WINDOW // 2)
 
     torch.manual_seed(0)
-    sizes = [(*shape[:2], side**2, shape[2])] * 3 + [(shape[1], window, window)] * is_biased
+    sizes = [(batch, HEADS, side**2, HEAD_DIM)] * 3 + [(HEADS, WINDOW, WINDOW)] * is_biased
     inputs = [torch.randn(size).to(PRECISIONS[precision]) for size in sizes]
     attend: Callable[..., Any]
     if way == "local":
         attend = lambda q, k, v, bias=None: local_attention(  # noqa: E731
-            q, k, v, grid_size=side, window_size=window, bias=bias
+            q, k, v, grid_size=side, window_size=WINDOW, bias=bias
         )
     elif way == "dense":
-        index = bias_index_matrix(Neighbourhood((side, side), (window, window), "mask"), torch.device("cpu"))
-        if is_biased:
-            inputs[3] = F.pad(inputs[3].flatten(1), (0, 1), value=-torch.inf)[None, :, index]
-        options = {} if is_biased else {"attn_mask": index < window**2}
+        index = bias_index_matrix(Neighbourhood((side, side), (WINDOW, WINDOW), "mask"), torch.device("cpu"))
+        options = {} if is_biased else {"attn_mask": index < WINDOW**2}
         attend = partial(F.scaled_dot_product_attention, **options)
+        inputs[3:] = [F.pad(bias.flatten(1), (0, 1), value=-torch.inf)[None, :, index] for bias in inputs[3:]]
     else:
         torch.compiler.reset()  # torch compiles a limited number of shapes
         mask = create_block_mask(is_near, None, None, side**2, side**2, device="cpu")
@@ -75,63 +70,47 @@ def make_passes(
     }
 
 
-def compare(side: int, shape: Shape, window: int, precision: str, repeats: int) -> list[Row]:
+def compare(side: int, precision: str, repeats: int, *, is_biased: bool) -> list[Row]:
     """Speedups and ratios of memory on one grid."""
-    rows = []
-    for is_biased in (False, True):
-        case = f"window {window}, {side**2:,} tokens, {precision}{', with bias' * is_biased}"
-        goals = GOALS if (side, precision, is_biased) == (64, "fp32", False) else {FORWARD: 1.0, BOTH: 1.0}
-        make = partial(make_passes, side=side, shape=shape, window=window, precision=precision, is_biased=is_biased)
-        local, dense = make("local"), make("dense")
-        for step in (FORWARD, BOTH):
-            times = in_turns({"dense": dense[step], "local": local[step]}, repeats)
-            rows.append(ratio(f"{case}, {step}, vs dense", times["dense"], times["local"], goal=goals[step]))
-        memory = peak_megabytes(dense[BOTH]) / peak_megabytes(local[BOTH])
-        rows.append(Row(f"{case}, memory of dense", memory, goal=goals.get("memory")))
-        name = f"{case}, {FORWARD}, vs flex_attention"
-        try:
-            if not is_biased:
-                times = in_turns({"flex": make("flex_attention")[FORWARD], "local": local[FORWARD]}, repeats)
-                rows.append(ratio(name, times["flex"], times["local"], goal=1.0))
-        except Exception as error:  # compilers fail in many ways
-            rows.append(Row(name, None, note=one_line(error)))
-    return rows
+    case = f"window {WINDOW}, {side**2:,} tokens, {precision}{', with bias' * is_biased}"
+    goals = GOALS if (side, precision, is_biased) == (64, "fp32", False) else {FORWARD: 1.0, BOTH: 1.0}
+    make = partial(make_passes, side=side, batch=TOKENS // side**2, precision=precision, is_biased=is_biased)
+    (local, dense), rows = (make("local"), make("dense")), []
+    for step in (FORWARD, BOTH):
+        times = in_turns({"dense": dense[step], "local": local[step]}, repeats)
+        rows.append(ratio(f"{case}, {step}, vs dense", times["dense"], times["local"], goal=goals[step]))
+    memory = peak_megabytes(dense[BOTH]) / peak_megabytes(local[BOTH])
+    rows.append(Row(f"{case}, memory of dense", memory, goal=goals.get("memory")))
+    if is_biased:
+        return rows
+    name = f"{case}, {FORWARD}, vs flex_attention"
+    try:
+        times = in_turns({"flex": make("flex_attention")[FORWARD], "local": local[FORWARD]}, repeats)
+    except Exception as error:  # compilers fail in many ways
+        return [*rows, Row(name, None, note=one_line(error))]
+    return [*rows, ratio(name, times["flex"], times["local"], goal=1.0)]
 
 
-def compare_sizes(heads: int, head_dim: int, window: int, repeats: int) -> list[Row]:
+def compare_sizes(repeats: int) -> list[Row]:
     """Time and memory on growing grids."""
-    passes = {side: make_passes("local", side, (1, heads, head_dim), window, "fp32") for side in LONG_SIDES}
-    rows, first = [], LONG_SIDES[0]
-    times = {
-        step: in_turns({str(side): passes[side][step] for side in LONG_SIDES}, repeats) for step in (FORWARD, BOTH)
-    }
+    passes, rows = {str(side): make_passes("local", side, 1, "fp32") for side in LONG_SIDES}, []
+    times = {step: in_turns({side: passes[side][step] for side in passes}, repeats) for step in (FORWARD, BOTH)}
     for side in LONG_SIDES[1:]:
-        factor, name = (side // first) ** 2, f"window {window}, {side**2:,} tokens"
-        rows += [
-            ratio(
-                f"{name}, {step}, over {factor} times the time at 4,096",
-                seconds[str(side)],
-                factor * seconds[str(first)],
-            )
-            for step, seconds in times.items()
-        ]
-        rows.append(Row(f"{name}, memory", peak_megabytes(passes[side][BOTH]), unit="MB"))
+        factor, name = side**2 // TOKENS, f"window {WINDOW}, {side**2:,} tokens"
+        for step, seconds in times.items():
+            text = f"{name}, {step}, over {factor} times the time at {TOKENS:,}"
+            rows.append(ratio(text, seconds[str(side)], factor * seconds[str(LONG_SIDES[0])]))
+        rows.append(Row(f"{name}, memory", peak_megabytes(passes[str(side)][BOTH]), unit="MB"))
     return rows
 
 
 def main() -> None:
-    options = parser(__doc__, threads=2)
-    options.add_argument("--heads", type=int, default=4)
-    options.add_argument("--head-dim", type=int, default=32)
-    options.add_argument("--window", type=int, default=7, help="rows and columns of the window, odd")
-    args = options.parse_args()
+    args = parser(__doc__, threads=2).parse_args()
     torch.set_num_threads(args.threads)
     rows = []
-    for precision, side in product(PRECISIONS, SIDES):
-        shape = (SIDES[-1] ** 2 // side**2, args.heads, args.head_dim)
-        rows += compare(side, shape, args.window, precision, args.repeats)
-    rows += compare_sizes(args.heads, args.head_dim, args.window, max(args.repeats // 3, 2))
-    report_rows(rows, args.json)
+    for precision, side, is_biased in product(PRECISIONS, SIDES, (False, True)):
+        rows += compare(side, precision, args.repeats, is_biased=is_biased)
+    report_rows([*rows, *compare_sizes(max(args.repeats // 3, 2))], args.json)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""One training step of our networks: compared with timm and vit-pytorch, in half precision, and compiled.
+"""One training step of our networks: compared with timm, vit-pytorch and torchvision, in half precision, and compiled.
 
     python -m benchmarks.training_step
     python -m benchmarks.training_step --device cuda --sizes medium --precision bf16
@@ -6,7 +6,9 @@
 All ways are timed in turns, in one process: a ratio is how many times as fast ours is, by pairs of steps. Our ViT,
 timm's and vit-pytorch's ``SimpleViT`` (where it is installed) have the same width, depth, heads and MLP, on random
 images of 32 pixels with patches of 4, and AdamW steps all of them. timm's has both of its settings of attention, fused
-and written out; the faster one counts. ``SimpleViT`` writes its attention out.
+and written out; the faster one counts. ``SimpleViT`` writes its attention out. The peer of ResNet-8 has torchvision's
+blocks, in the faster of two layouts. "By default" is ours as a run trains it (``precision: auto``), and the peer in
+single precision as it is built.
 """
 
 import argparse
@@ -21,9 +23,10 @@ from timm.models.vision_transformer import VisionTransformer as TimmVisionTransf
 from timm.optim.muon import Muon
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torchvision.models.resnet import BasicBlock
 
 from benchmarks.timing import Row, in_turns, parser, ratio, report_rows
-from vit_vs_cnn.devices import synchronize
+from vit_vs_cnn.devices import bfloat16_units, synchronize
 from vit_vs_cnn.models import VisionTransformer, create_model
 from vit_vs_cnn.models.cost import count_parameters
 from vit_vs_cnn.training.classifier import compile_steps
@@ -40,12 +43,12 @@ class Step:
     """Training steps of one network on the same images. Options are ``channels last`` and ``compiled``."""
 
     def __init__(self, network: nn.Module, args: argparse.Namespace, precision: str, *options: str) -> None:
-        layout = torch.channels_last if "channels last" in options else torch.contiguous_format
-        self.network = network.to(args.device, memory_format=layout).train()  # type: ignore[call-overload]
+        self.layout = torch.channels_last if "channels last" in options else torch.contiguous_format
+        self.network = network.to(args.device, memory_format=self.layout).train()  # type: ignore[call-overload]
         self.forward = compile_steps(self.network) if "compiled" in options else self.network
         self.optimizer = torch.optim.AdamW(self.network.parameters(), lr=1e-3)
         self.device, self.is_half = torch.device(args.device), precision == "bf16"
-        self.images = torch.randn(args.batch_size, 3, 32, 32, device=self.device).to(memory_format=layout)
+        self.images = torch.randn(args.batch_size, 3, 32, 32, device=self.device).to(memory_format=self.layout)
         self.labels = torch.randint(0, 10, (args.batch_size,), device=self.device)
 
     def __call__(self) -> None:
@@ -69,7 +72,7 @@ def vits(args: argparse.Namespace, size: str, precision: str) -> dict[str, Step]
     )
     if count_parameters(ours) != count_parameters(timms):
         raise SystemExit(f"not the same shape: {count_parameters(ours)} and {count_parameters(timms)} parameters")
-    ways = {OURS: ours, FUSED: _attending(timms, fused=True), WRITTEN_OUT: _attending(timms, fused=False)}
+    ways = {OURS: ours, FUSED: attending(timms, fused=True), WRITTEN_OUT: attending(timms, fused=False)}
     if importlib.util.find_spec("vit_pytorch"):
         same = {"dim": embed_dim, "depth": depth, "heads": num_heads, "dim_head": embed_dim // num_heads}
         make_network = importlib.import_module("vit_pytorch.simple_vit").SimpleViT
@@ -79,7 +82,7 @@ def vits(args: argparse.Namespace, size: str, precision: str) -> dict[str, Step]
     return {name: Step(network, args, precision) for name, network in ways.items()}
 
 
-def _attending(network: nn.Module, *, fused: bool) -> nn.Module:
+def attending(network: nn.Module, *, fused: bool) -> nn.Module:
     """A copy of timm's ViT whose attention is fused, or not."""
     network = copy.deepcopy(network)
     for layer in network.modules():
@@ -101,6 +104,54 @@ def of_vits(args: argparse.Namespace) -> list[Row]:
             rows.append(ratio(name, times[best], times[OURS], goal=goal))
             if SIMPLE in times:
                 rows.append(ratio(f"ViT {size}, {precision}, vs vit-pytorch", times[SIMPLE], times[OURS]))
+    return rows
+
+
+class Shortcut(nn.Module):
+    """Every second position, and zeros for new channels."""
+
+    def forward(self, features: Tensor) -> Tensor:
+        half = features.shape[1] // 2
+        return F.pad(features[:, :, ::2, ::2], (0, 0, 0, 0, half, half))
+
+
+def torchvision_resnet8() -> nn.Module:
+    """ResNet-8 of torchvision's blocks."""
+    stem = [nn.Conv2d(3, 16, 3, padding=1, bias=False), nn.BatchNorm2d(16), nn.ReLU(inplace=True)]
+    blocks = [BasicBlock(16, 16)] + [BasicBlock(width // 2, width, 2, Shortcut()) for width in (32, 64)]
+    return nn.Sequential(*stem, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10))
+
+
+def of_resnets(args: argparse.Namespace) -> list[Row]:
+    """ResNet-8 compared with one of torchvision's blocks, in the layouts of a run and in the faster one."""
+    ours, peer = create_model("resnet8", image_size=32, num_classes=10), torchvision_resnet8()
+    if count_parameters(ours) != count_parameters(peer):
+        raise SystemExit(f"not the same shape: {count_parameters(ours)} and {count_parameters(peer)} parameters")
+    rows = []
+    for precision in args.precision:
+        layout = ["channels last"] * (precision == "fp32")
+        ways = {OURS: Step(copy.deepcopy(ours), args, precision, *layout)}
+        ways |= {name: Step(copy.deepcopy(peer), args, precision, name) for name in ("contiguous", "channels last")}
+        times = in_turns(ways, args.repeats)
+        best = min(("contiguous", "channels last"), key=lambda name: float(np.median(times[name])))
+        name = f"ResNet-8, {precision}, vs torchvision's blocks ({best})"
+        rows.append(ratio(name, times[best], times[OURS], goal=1.0))
+    return rows
+
+
+def by_default(args: argparse.Namespace) -> list[Row]:
+    """The nano pair as runs train it, compared with its peers as they are built."""
+    precision = "bf16" if bfloat16_units() else "fp32"
+    layout = ["channels last"] * (precision == "fp32")
+    ours = Step(create_model("resnet8", image_size=32, num_classes=10), args, precision, *layout)
+    pairs = {
+        "ViT nano": (vits(args, "nano", precision)[OURS], vits(args, "nano", "fp32")[FUSED], "timm's"),
+        "ResNet-8": (ours, Step(torchvision_resnet8(), args, "fp32"), "torchvision's blocks"),
+    }
+    rows = []
+    for name, (step, peer, whose) in pairs.items():
+        times = in_turns({OURS: step, whose: peer}, args.repeats)
+        rows.append(ratio(f"{name}, by default ({precision}), vs {whose}", times[whose], times[OURS], goal=1.15))
     return rows
 
 
@@ -174,7 +225,11 @@ def main() -> None:
     torch.manual_seed(0)
     torch.set_num_threads(args.threads)
     rows = of_vits(args)
-    more = (*of_precisions(args), *of_muon(args), *of_pretraining(args)) if args.device == "cpu" else ()
+    more = (
+        (*of_resnets(args), *by_default(args), *of_precisions(args), *of_muon(args), *of_pretraining(args))
+        if args.device == "cpu"
+        else ()
+    )
     report_rows([*rows, *more], args.json)
 
 

@@ -1,5 +1,6 @@
 """Benchmarks: the table of speed, spread of reruns, cues and scores of maps."""
 
+import argparse
 import shutil
 from dataclasses import asdict
 from pathlib import Path
@@ -8,15 +9,18 @@ import numpy as np
 import pytest
 import torch
 from scipy import stats
+from timm.data.dataset_factory import create_dataset
 
-from benchmarks import averaged_weights, cues, maps, reruns, scale
+from benchmarks import averaged_weights, cues, fine_tuning, maps, reruns, rollout, scale
 from benchmarks.__main__ import table
 from benchmarks.local_attention import BOTH, FORWARD, make_passes
 from benchmarks.separated_blocks import BlockResNet, PointwiseResNet
 from benchmarks.timing import Row
 from tests.results import changed, make_result
+from vit_vs_cnn.attention.windows.neighbourhood import Neighbourhood, bias_index_matrix
 from vit_vs_cnn.data.synthetic.source import render_objects
 from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.models import create_model
 from vit_vs_cnn.runs.record import table_text
 
 
@@ -68,7 +72,7 @@ def test_the_interval_of_a_ratio_of_variances_is_that_of_pitmans_test():
     assert limits[0] < ratio < limits[1] and ratio == pytest.approx(others.var(ddof=1) / values.var(ddof=1))
     for limit in limits:
         scaled = others / limit**0.5
-        assert stats.pearsonr(scaled + values, scaled - values).pvalue == pytest.approx(0.05)
+        assert stats.pearsonr(scaled + values, scaled - values)[1] == pytest.approx(0.05)
 
 
 def test_predictions_are_counted_by_the_cue_that_they_follow(tmp_path):
@@ -116,14 +120,37 @@ def test_scores_over_seeds_are_means_with_range_and_stars(tmp_path):
 
 
 @pytest.mark.parametrize("is_biased", [False, True])
-def test_window_attention_is_timed_beside_dense_attention_with_the_same_outputs_and_gradients(is_biased):
-    local, dense = (make_passes(way, 5, (2, 3, 7), 3, "fp32", is_biased=is_biased) for way in ("local", "dense"))
+def test_windows_are_timed_beside_dense_attention_with_the_same_outputs_and_gradients(is_biased):
+    local, dense = (make_passes(way, 8, 2, "fp32", is_biased=is_biased) for way in ("local", "dense"))
     torch.testing.assert_close(local[FORWARD](), dense[FORWARD](), rtol=0, atol=1e-5)
-    (*gradients, of_bias), (*expected, of_ready_bias) = (
-        [*passes[BOTH](), torch.zeros(1)][:4] for passes in (local, dense)
-    )
+    gradients, expected = local[BOTH](), dense[BOTH]()
     torch.testing.assert_close(gradients[:3], expected[:3], rtol=0, atol=1e-5)
-    torch.testing.assert_close(of_bias.sum(), of_ready_bias.sum(), rtol=0, atol=1e-4)
+    if is_biased:  # an offset has the sum of the gradients of its pairs of tokens
+        index = bias_index_matrix(Neighbourhood((8, 8), (7, 7), "mask"), torch.device("cpu"))
+        summed = torch.zeros(4, 50).index_add(1, index.flatten(), expected[3][0].flatten(1))[:, :-1]
+        torch.testing.assert_close(gradients[3].flatten(1), summed, rtol=0, atol=1e-4)
+
+
+def test_maps_are_timed_beside_the_passes_of_their_network():
+    methods = {"vit_nano": ["raw_attention", "rollout", "gradient_rollout", "relevance"], "resnet8": ["grad_cam"]}
+    for name, expected in methods.items():
+        network = rollout.Network(create_model(name, image_size=32).eval(), 32, batch_size=2, device="cpu")
+        rows = rollout.compare(network, name, 3)
+        passes = ["forward" if method == "rollout" else "forward + backward" for method in expected]
+        pairs = zip(expected, passes, strict=True)
+        assert [row.name for row in rows] == [f"{method} of {name} over its {base} pass" for method, base in pairs]
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # timm leaves files open
+def test_both_ways_of_fine_tuning_get_the_same_photographs(tmp_path):
+    fine_tuning.write_photographs(tmp_path, 30)
+    images = fine_tuning.decode(str(tmp_path))
+    assert images.image_shape == (3, fine_tuning.SIZE, fine_tuning.SIZE)
+    photographs = create_dataset("", str(tmp_path))
+    decoded = fine_tuning.DecodedImages(photographs[number] for number in range(30))
+    (batch,) = fine_tuning.make_loader(decoded, argparse.Namespace(batch_size=30, threads=0))
+    assert batch[0].shape == images.images.shape
+    assert batch[1].sort().values.tolist() == images.labels.sort().values.tolist() == sorted([*range(10)] * 3)
 
 
 def test_block_networks_see_the_neighbours_that_their_names_say():

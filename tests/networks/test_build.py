@@ -10,7 +10,7 @@ import torch
 from timm.data import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 
 import vit_vs_cnn as vc
-from tests.experiments.tiny import find_run, tiny_config, tiny_experiment
+from tests.experiments.tiny import find_run, plan_runs, tiny_config, tiny_experiment
 from tests.refused import refusals
 from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.config.schema import Budget
@@ -48,6 +48,21 @@ def test_options_of_timm_models_are_given_to_timm_and_those_of_presets_are_check
     assert network.drop_rate == 0.3
     with pytest.raises(InputError, match=r"model\.options\.drop_rate: there is no such setting"):
         build_network({"name": "resnet8", "options": {"drop_rate": 0.3}}, **shape)
+
+
+@pytest.mark.parametrize(
+    ("precision", "accelerator", "fused"), [("bf16-mixed", "cpu", 0), ("32-true", "cpu", 2), ("bf16-mixed", "auto", 2)]
+)
+def test_timms_networks_write_attention_out_in_half_precision_on_a_cpu(
+    tmp_path, monkeypatch, precision, accelerator, fused
+):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    options = {"patch_size": 4, "embed_dim": 8, "depth": 2, "num_heads": 2}
+    changes = {"models": {"vit": {"name": "timm/vit_tiny_patch16_224", "options": options}}}
+    changes["trainer"] = {"precision": precision, "accelerator": accelerator}
+    (run, *_) = plan_runs(tiny_experiment(tmp_path, **changes))
+    network = prepare_network(run, ExperimentData(run.experiment.data).draw(run.train_size, run.seed)).network
+    assert sum(vars(module).get("fused_attn", False) for module in network.modules()) == fused
 
 
 def test_balanced_class_weights_are_inverse_to_the_numbers_of_training_images(tmp_path):

@@ -12,8 +12,8 @@ from torch import nn
 from tests.experiments.tiny import run_quietly, tiny_config, tiny_experiment
 from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.models import create_model
+from vit_vs_cnn.networks.kernels import uses_channels_last
 from vit_vs_cnn.training.checkpoints import read_checkpoint
-from vit_vs_cnn.workers.trainer import uses_channels_last
 
 TRAIN = Path(__file__).parents[2] / "train.py"
 

@@ -21,10 +21,11 @@ from vit_vs_cnn.files import read_mapping, write_text
 from vit_vs_cnn.images.experiment_data import ExperimentData
 from vit_vs_cnn.mappings import flatten
 from vit_vs_cnn.models.cost import activation_bytes, count_parameters
+from vit_vs_cnn.networks.kernels import trains_on_cpu
 from vit_vs_cnn.networks.preparation import PreparedRun
 from vit_vs_cnn.runs.status import duration
 from vit_vs_cnn.workers.supervisor import count_workers
-from vit_vs_cnn.workers.trainer import trains_on_cpu, world_size
+from vit_vs_cnn.workers.trainer import world_size
 
 #: Share of the free memory that training may take; and the memory of a process before its first step.
 _MEMORY_SHARE, _PROCESS_BYTES = 0.6, 7e8

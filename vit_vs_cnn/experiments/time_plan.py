@@ -24,10 +24,11 @@ from vit_vs_cnn.experiments.machine_settings import choose_precision, choose_set
 from vit_vs_cnn.experiments.timing import runs_at_a_time, seconds_per_step
 from vit_vs_cnn.experiments.tuning import count_splits
 from vit_vs_cnn.images.experiment_data import ExperimentData, open_source
+from vit_vs_cnn.networks.kernels import trains_on_cpu
 from vit_vs_cnn.runs.status import duration
 from vit_vs_cnn.statistics.pair_comparison import MIN_SEEDS_FOR_CONCLUSION, too_few_images
 from vit_vs_cnn.workers.probe import count_parallel_batches
-from vit_vs_cnn.workers.trainer import is_helper_process, is_launched_from_outside, trains_on_cpu
+from vit_vs_cnn.workers.trainer import is_helper_process, is_launched_from_outside
 
 #: Number of sizes, number of seeds and share of the config's steps, the best first. With more and more minutes a plan
 #: gets, in this order: three seeds for a conclusion, four sizes for a trend, the config's steps, a fifth size, five

@@ -15,6 +15,7 @@ from vit_vs_cnn.data.batches import TrainingBatches, TrainingData
 from vit_vs_cnn.devices import synchronize
 from vit_vs_cnn.errors import InputError, one_line
 from vit_vs_cnn.images.experiment_data import ExperimentData
+from vit_vs_cnn.networks.kernels import uses_channels_last
 from vit_vs_cnn.networks.preparation import PreparedRun, prepare_network
 from vit_vs_cnn.networks.pretrained import weights_identities
 from vit_vs_cnn.process import limit_threads
@@ -22,7 +23,6 @@ from vit_vs_cnn.runs.run import Run
 from vit_vs_cnn.training.classifier import compile_steps
 from vit_vs_cnn.workers.fit import scaled_augmentation
 from vit_vs_cnn.workers.supervisor import count_workers
-from vit_vs_cnn.workers.trainer import uses_channels_last
 
 #: Steps before and of the timing of a step, and its longest time in seconds.
 _WARM_UP, _TIMED, _SECONDS = 2, 8, 3.0

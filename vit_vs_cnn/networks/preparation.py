@@ -22,6 +22,7 @@ from vit_vs_cnn.images.experiment_data import ExperimentData, RunImages
 from vit_vs_cnn.models.cost import count_macs
 from vit_vs_cnn.models.input_wrappers import unwrap
 from vit_vs_cnn.networks.build import build_network, check_logits, start_from
+from vit_vs_cnn.networks.kernels import choose_attention
 from vit_vs_cnn.networks.pretrained import PretrainedWeights, fit_weights, read_pretrained, weights_identities
 from vit_vs_cnn.networks.trained_network import TrainedNetwork
 from vit_vs_cnn.networks.training_hashes import NO_TRAINING_IMAGES, TrainingImageHashes
@@ -145,6 +146,7 @@ def prepare_network(run: Run, images: RunImages) -> PreparedRun:
             raise InputError(
                 f"{location}.weights: they need images with {len(pretrained.mean)} channels, but these have {shape[0]}"
             )
+    choose_attention(network, run.experiment)
     try:
         recipe.optimizer.build(network, trust=trust)  # an error is found before anything trains
     except InputError as error:

@@ -24,6 +24,7 @@ from vit_vs_cnn.models.cost import count_parameters
 from vit_vs_cnn.models.input_wrappers import resize_for, unwrap
 from vit_vs_cnn.models.recording import evaluation_mode
 from vit_vs_cnn.networks.evaluation import Predictions, hash_weights, predict
+from vit_vs_cnn.networks.kernels import uses_channels_last
 from vit_vs_cnn.networks.preparation import PreparedRun
 from vit_vs_cnn.networks.training_hashes import CHECKPOINT_KEY_TRAINING_HASHES, TrainingImageHashes
 from vit_vs_cnn.runs.result import PretrainingResult, Provenance, TrainingCost, read_result
@@ -41,7 +42,7 @@ from vit_vs_cnn.training.classifier import Classifier, Teacher
 from vit_vs_cnn.training.masked_patches import MaskedPretraining
 from vit_vs_cnn.training.metrics_csv import MetricsCsv
 from vit_vs_cnn.training.progress import RunProgress
-from vit_vs_cnn.workers.trainer import make_trainer, run_arguments, uses_channels_last
+from vit_vs_cnn.workers.trainer import make_trainer, run_arguments
 
 #: Largest numbers of images whose masked pixels are predicted after a pretraining, and that moments are estimated on.
 SCORED_IMAGES, MOMENT_IMAGES = 256, 10_000

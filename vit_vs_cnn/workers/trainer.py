@@ -8,7 +8,6 @@ import torch
 from lightning.fabric.plugins.environments.slurm import SLURMEnvironment
 from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
 from lightning.fabric.utilities.exceptions import MisconfigurationException
-from torch import nn
 
 from vit_vs_cnn.config.experiment import Experiment
 from vit_vs_cnn.config.reading import read_value
@@ -88,32 +87,6 @@ def world_size(experiment: Experiment) -> int:
             f"trainer.accumulate_grad_batches {trainer.accumulate_grad_batches} times {trainer.world_size} processes"
         )
     return trainer.world_size
-
-
-def uses_channels_last(experiment: Experiment, network: nn.Module) -> bool:
-    """True if images and convolutions of a network use the channels-last layout.
-
-    Never on a CPU if a 1x1 convolution with a stride has fewer than 8 input channels: oneDNN then writes beyond its
-    memory, and the process dies (PyTorch 2.15).
-    """
-    if trains_on_cpu(experiment) and any(_is_overrun(module) for module in network.modules()):
-        return False
-    setting = experiment.execution.channels_last
-    if setting is not None:
-        return setting
-    is_half = "16" in str(experiment.trainer.get("precision", "32-true"))
-    return is_half != trains_on_cpu(experiment)
-
-
-def _is_overrun(module: nn.Module) -> bool:
-    if not isinstance(module, nn.Conv2d) or max(module.kernel_size) > 1:
-        return False
-    return max(module.stride) > 1 and module.in_channels // module.groups < 8
-
-
-def trains_on_cpu(experiment: Experiment) -> bool:
-    """True if the runs of an experiment train on the CPU, or on an accelerator other than CUDA."""
-    return not torch.cuda.is_available() or experiment.trainer.get("accelerator", "auto") == "cpu"
 
 
 def is_launched_from_outside() -> bool:
