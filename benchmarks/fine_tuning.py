@@ -38,15 +38,16 @@ NETWORKS = ("deit_tiny_patch16_224", "convnext_pico", "vit_small_patch14_dinov2"
 SIZE, CLASSES, EPOCHS, STEPS = 224, 10, 2, 4
 
 
-def write_photographs(root: Path, count: int) -> None:
-    """JPEG files of noise, about as large as photographs."""
+def write_photographs(root: Path, count: int, size: tuple[int, int] = (640, 480), kind: str = "jpg") -> None:
+    """Files of noise in folders of classes, about as large as photographs."""
     generator = np.random.default_rng(0)
     for number in range(count):
-        path = root / str(number % CLASSES) / f"{number}.jpg"
-        path.parent.mkdir(exist_ok=True)
-        coarse = Image.fromarray(generator.integers(0, 256, (30, 40, 3), dtype=np.uint8)).resize((640, 480))
-        pixels = np.asarray(coarse) + generator.normal(scale=8, size=(480, 640, 1))
-        Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(path, quality=90)
+        path = root / str(number % CLASSES) / f"{number}.{kind}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        cols, rows = min(size, (640, 480))
+        coarse = Image.fromarray(generator.integers(0, 256, (30, 40, 3), dtype=np.uint8)).resize((cols, rows))
+        pixels = np.asarray(coarse) + generator.normal(scale=8, size=(rows, cols, 1))
+        Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).resize(size).save(path, quality=90)
 
 
 class DecodedImages(list):

@@ -1,4 +1,4 @@
-"""Waiting times: imports, help, status, the first training step, and the whole quickstart.
+"""Waiting times: imports, help, status, the first training step, the whole quickstart, and audits of images.
 
     python -m benchmarks.start
 
@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks import command_line
+from benchmarks.fine_tuning import write_photographs
 from benchmarks.timing import Row, report_rows
 
 ROOT = Path(__file__).parents[1]
@@ -70,9 +71,22 @@ def main() -> None:
         output = Path(folder)
         took = min(until_first_step(output / str(run)) for run in range(args.runs))
         rows.append(Row("train.py to its first step", took, goal=4, **about))
-        rows += of_quickstart(output)
+        rows += [*of_quickstart(output), *of_audits(output)]
     print(f"{os.cpu_count()} cores")
     report_rows(rows, args.json)
+
+
+def of_audits(output: Path) -> list[Row]:
+    """Audits of folders whose files the system has in memory, without decoded images of an earlier command."""
+    rows = []
+    for count, size, kind in ((60000, (32, 32), "png"), (1000, (4000, 3000), "jpg")):
+        write_photographs(folder := output / kind, count, size, kind)
+        words = ["audit", "--data.root", str(folder), "--data.folder.cache", str(output / "cache")]
+        took = seconds(["-m", "vit_vs_cnn", *words, "--output", str(output / "audit")])
+        rows.append(
+            Row(f"audit of {count:,} {kind} files, {size[0]} x {size[1]}", took, unit="s", goal=60, at_most=True)
+        )
+    return rows
 
 
 def of_quickstart(output: Path) -> list[Row]:
