@@ -12,7 +12,6 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +21,14 @@ import torchmetrics
 import yaml
 from timm.models.vision_transformer import VisionTransformer
 from torch.nn import functional as F
-from torch.utils.data import DataLoader, Dataset, random_split
+from torch.utils.data import DataLoader, random_split
 from torchvision import transforms
-from torchvision.transforms.functional import to_pil_image
 
+from benchmarks.input_pipeline import MEAN, STD, TransformedImages, torchvision_transform
 from benchmarks.start import ROOT, seconds
 from benchmarks.timing import in_turns, parser, ratio, report_rows
+from vit_vs_cnn.data.augmentation.augmenter import Augmentation
 from vit_vs_cnn.data.cifar import CifarSource
-from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.data.options import CifarOptions
 
 STEPS, RUNS = 210, 6
@@ -60,25 +59,15 @@ class Script(lightning.LightningModule):
         return torch.optim.AdamW(self.parameters(), lr=1e-3)
 
 
-class Pictures(Dataset):
-    """Images in memory, as torchvision's ``CIFAR10`` gives them."""
-
-    def __init__(self, images: LabelledImages, transform: Callable[[Any], Any]) -> None:
-        self.pixels, self.labels, self.transform = images.images, images.labels.tolist(), transform
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def __getitem__(self, number: int) -> tuple[Any, int]:
-        return self.transform(to_pil_image(self.pixels[number])), self.labels[number]
-
-
 def run_script(root: str) -> None:
     source = CifarSource("cifar10", root, CifarOptions(verify_checksum=False))
-    to_input = [transforms.ToTensor(), transforms.Normalize((0.49, 0.48, 0.45), (0.25, 0.24, 0.26))]
-    augment = [transforms.RandomCrop(32, padding=4), transforms.RandomHorizontalFlip()]
-    training = Pictures(source.train(), transforms.Compose([*augment, *to_input]))
-    test = Pictures(source.test(), transforms.Compose(to_input))
+    training, test = (
+        TransformedImages(images.images, images.labels, transform, pil=True)
+        for images, transform in (
+            (source.train(), torchvision_transform(Augmentation(), transforms, transforms.ToTensor())),
+            (source.test(), transforms.Compose([transforms.ToTensor(), transforms.Normalize(MEAN, STD)])),
+        )
+    )
     options: dict[str, Any] = {"num_workers": os.cpu_count(), "persistent_workers": True}
     without: dict[str, Any] = {"logger": False, "enable_checkpointing": False}
     trainer = lightning.Trainer(max_steps=STEPS, val_check_interval=STEPS // 5, accelerator="cpu", **without)
