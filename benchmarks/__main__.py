@@ -4,7 +4,7 @@
     python -m benchmarks --parts step rollout --output results/speed
 
 Each benchmark runs in a new process, one after the other. The figures of all of them are added to ``speed.json``, by
-kind of machine; ``speed.md`` is the table. This takes about an hour on two idle cores;
+kind of machine; ``speed.md`` is the table. This takes about 40 minutes on two idle cores;
 ``whole_process`` needs CIFAR-10 in ``data``.
 """
 
@@ -26,12 +26,13 @@ ROOT = Path(__file__).parents[1]
 PARTS = {
     "start": "start",
     "step": "training_step --repeats 6 --batch-size 64",
+    "step_parts": "step_parts",
     "fine_tuning": "fine_tuning",
     "whole_process": "whole_process",
     "pipeline": "input_pipeline",
     "local_attention": "local_attention",
     "linear_attention": "linear_attention",
-    "rollout": "rollout --images 256 --threads 1",
+    "rollout": "rollout",
 }
 
 

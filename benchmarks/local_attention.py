@@ -23,6 +23,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 from benchmarks.timing import Row, in_turns, parser, peak_megabytes, ratio, report_rows
@@ -55,9 +56,13 @@ def make_passes(way: str, side: int, batch: int, precision: str, *, is_biased: b
         )
     elif way == "dense":
         index = bias_index_matrix(Neighbourhood((side, side), (WINDOW, WINDOW), "mask"), torch.device("cpu"))
-        options = {} if is_biased else {"attn_mask": index < WINDOW**2}
-        attend = partial(F.scaled_dot_product_attention, **options)
-        inputs[3:] = [F.pad(bias.flatten(1), (0, 1), value=-torch.inf)[None, :, index] for bias in inputs[3:]]
+
+        def attend_densely(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None) -> Tensor:
+            mask = index < WINDOW**2 if bias is None else F.pad(bias.flatten(1), (0, 1), value=-torch.inf)[:, index]
+            return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+
+        attend = attend_densely
+
     else:
         torch.compiler.reset()  # torch compiles a limited number of shapes
         mask = create_block_mask(is_near, None, None, side**2, side**2, device="cpu")

@@ -17,7 +17,6 @@ from benchmarks.local_attention import BOTH, FORWARD, make_passes
 from benchmarks.separated_blocks import BlockResNet, PointwiseResNet
 from benchmarks.timing import Row
 from tests.results import changed, make_result
-from vit_vs_cnn.attention.windows.neighbourhood import Neighbourhood, bias_index_matrix
 from vit_vs_cnn.data.synthetic.source import render_objects
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.models import create_model
@@ -123,12 +122,7 @@ def test_scores_over_seeds_are_means_with_range_and_stars(tmp_path):
 def test_windows_are_timed_beside_dense_attention_with_the_same_outputs_and_gradients(is_biased):
     local, dense = (make_passes(way, 8, 2, "fp32", is_biased=is_biased) for way in ("local", "dense"))
     torch.testing.assert_close(local[FORWARD](), dense[FORWARD](), rtol=0, atol=1e-5)
-    gradients, expected = local[BOTH](), dense[BOTH]()
-    torch.testing.assert_close(gradients[:3], expected[:3], rtol=0, atol=1e-5)
-    if is_biased:  # an offset has the sum of the gradients of its pairs of tokens
-        index = bias_index_matrix(Neighbourhood((8, 8), (7, 7), "mask"), torch.device("cpu"))
-        summed = torch.zeros(4, 50).index_add(1, index.flatten(), expected[3][0].flatten(1))[:, :-1]
-        torch.testing.assert_close(gradients[3].flatten(1), summed, rtol=0, atol=1e-4)
+    torch.testing.assert_close(local[BOTH](), dense[BOTH](), rtol=0, atol=1e-4)
 
 
 def test_maps_are_timed_beside_the_passes_of_their_network():
