@@ -32,7 +32,7 @@ PARTS = {
     "pipeline": "input_pipeline",
     "local_attention": "local_attention",
     "linear_attention": "linear_attention",
-    "rollout": "rollout",
+    "rollout": "rollout --images 256 --threads 1",
 }
 
 
@@ -80,15 +80,14 @@ def _measured(part: str) -> dict[str, Any] | None:
 
 
 def table(measurements: dict[str, Any]) -> str:
-    """All figures as Markdown, a table for each kind of machine."""
+    """All figures as Markdown, a section for each kind of machine, and a table for each benchmark."""
     lines = ["# Speed: every figure", "", "Made by `python -m benchmarks`. x: how many times as fast, or as much.", ""]
     for kind, parts in measurements.items():
-        lines += [f"## {kind}", "", "| part | what | figure | quartiles | goal | command, commit, load before it |"]
-        lines += ["| --- | --- | --- | --- | --- | --- |"]
-        for part, part_result in parts.items():
-            origin = f"`{part_result['command']}`, {part_result['commit']}, {part_result['load']}"
-            lines += [f"| {part} | {_cells(Row(**row))} | {origin} |" for row in part_result["rows"]]
-        lines.append("")
+        lines += [f"## {kind}", ""]
+        for about in parts.values():
+            origin = f"{about['date']}, commit {about['commit']}, load before it {about['load']}"
+            lines += [f"`{about['command']}` ({origin}):", "", "| what | figure | quartiles | goal |"]
+            lines += ["| --- | --- | --- | --- |", *(f"| {_cells(Row(**row))} |" for row in about["rows"]), ""]
     return "\n".join(lines)
 
 

@@ -141,7 +141,7 @@ def of_resnets(args: argparse.Namespace) -> list[Row]:
 
 def by_default(args: argparse.Namespace) -> list[Row]:
     """The nano pair as runs train it, compared with its peers as they are built."""
-    precision = "bf16" if bfloat16_units() else "fp32"
+    precision = "bf16" if bfloat16_units() and "bf16" in args.precision else "fp32"
     layout = ["channels last"] * (precision == "fp32")
     ours = Step(create_model("resnet8", image_size=32, num_classes=10), args, precision, *layout)
     pairs = {

@@ -25,7 +25,7 @@ from vit_vs_cnn.runs.record import table_text
 
 def test_the_speed_table_marks_missed_goals():
     rows = [asdict(Row("quick", 2.0, goal=1.5)), asdict(Row("slow", 9.0, unit="s", goal=6, at_most=True))]
-    part = {"command": "python -m benchmarks.start", "commit": "abc", "load": "0.1", "rows": rows}
+    part = {"command": "python -m benchmarks.start", "commit": "abc", "date": "today", "load": "0.1", "rows": rows}
     quick, slow = table({"a machine": {"start": part}}).splitlines()[-2:]
     assert "| quick | 2 x |  | at least 1.5 |" in quick
     assert "| slow | 9 s |  | at most 6, **missed** |" in slow

@@ -37,6 +37,22 @@ POLL_SECONDS = 0.5
 MAX_BUSY = 10
 
 
+class Pace:
+    """Time until the last of the waiting runs has ended, from the later half of those that have ended."""
+
+    def __init__(self, waiting: int) -> None:
+        self._ends = [(time.monotonic(), waiting)]
+
+    def add(self, waiting: int, *, is_probe: bool) -> str:
+        """End of a line of progress after another run; empty after the first probes, which also compute features."""
+        self._ends.append((time.monotonic(), waiting))
+        recent = self._ends[(len(self._ends) - 1) // 2 :]
+        if is_probe and len(recent) < 3:
+            return ""
+        (began, before), (ended, _) = recent[0], recent[-1]
+        return f", about {duration((ended - began) / max(1, before - waiting) * waiting)} left"
+
+
 def take_runs(
     request: WorkRequest,
     data: ExperimentData,
@@ -55,7 +71,7 @@ def take_runs(
     """
     waiting, is_in_order = request.unfinished(), is_launched_from_outside()  # the order of the run's other processes
     earlier, others = find_begun(waiting), set[Path]()
-    listed, busy, ends = 0.0, 0, [(time.monotonic(), len(waiting))]
+    listed, busy, pace = 0.0, 0, Pace(len(waiting))
     while waiting and not is_over():
         if not is_in_order and time.monotonic() - listed > POLL_SECONDS:
             others |= find_begun(waiting) - earlier
@@ -75,15 +91,10 @@ def take_runs(
             console.print(f"failed: {failure}")
         if state in (RunState.FINISHED, RunState.FAILED):
             busy, left = 0, sum(run.folder not in others for run in waiting)
-            ends.append((time.monotonic(), left))
+            time_left = pace.add(left, is_probe=run.recipe.finetune.head)
             if left and not is_helper_process():
-                recent = ends[(len(ends) - 1) // 2 :]
-                (began, before), (ended, _) = recent[0], recent[-1]
-                time_left = duration((ended - began) / max(1, before - left) * left)
                 elsewhere = " or begun by others" if others else ""
-                done = f"{len(request.runs) - left} of {len(request.runs)} runs done{elsewhere}"
-                has_estimate = len(recent) > 2 or not run.recipe.finetune.head  # features take longer than later runs
-                console.print(f"{done}, about {time_left} left" if has_estimate else done)
+                console.print(f"{len(request.runs) - left} of {len(request.runs)} runs done{elsewhere}{time_left}")
         elif not is_helper_process():
             waiting.append(run)
             others.add(run.folder)
