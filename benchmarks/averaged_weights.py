@@ -49,7 +49,7 @@ def main() -> None:
         "accuracy",
         "seeds",
         "mean, last weights",
-        "average",
+        "change by averaging",
         "sd, last weights",
         "sd, average",
         "ratio of variances",
