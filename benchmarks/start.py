@@ -1,4 +1,4 @@
-"""Waiting times: imports, help, status, the first training step, the whole quickstart, and audits of images.
+"""Waiting times: imports, help, status, reports, the first training step, the quickstart, and audits.
 
     python -m benchmarks.start
 
@@ -93,9 +93,12 @@ def of_quickstart(output: Path) -> list[Row]:
     here = ["train.py", "--output", str(output)]
     threads = ["--protocol.threads", str(os.cpu_count()), "--name", "other"]
     default_seconds, one_process_seconds = seconds(here), seconds([*here, *ONE_PROCESS_OPTIONS, *threads])
-    status = quickest(3, ["-m", "vit_vs_cnn", "status", str(output / "quickstart")])
+    status, report = (
+        quickest(3, ["-m", "vit_vs_cnn", name, str(output / "quickstart")]) for name in ("status", "report")
+    )
     return [
         Row("status of the quickstart", status, unit="s", goal=0.3, at_most=True),
+        Row("report of the quickstart, 6 runs", report, unit="s", goal=1, at_most=True),
         Row("the whole quickstart", default_seconds, unit="s", goal=35, at_most=True),
         Row("the whole quickstart, training", IMAGES / default_seconds, unit="images/s"),
         Row("the quickstart, vs one process in single precision", one_process_seconds / default_seconds, goal=1.8),
