@@ -11,7 +11,7 @@ from vit_vs_cnn.comparison.accuracy import ClassAccuracy
 from vit_vs_cnn.comparison.compare import CalibrationScores, CorruptionAccuracy, NetworkComparison
 from vit_vs_cnn.comparison.entries import ScoredNetwork, TestedEntry, group_entries, select_one_fold
 from vit_vs_cnn.data.images import LabelledImages, as_rgb
-from vit_vs_cnn.reporting.figures.drawing import make_axes, make_panels, wrap_text
+from vit_vs_cnn.reporting.figures.drawing import Drawing, make_axes, make_panels, wrap_text
 from vit_vs_cnn.reporting.style import (
     COLOUR_MAP,
     MAX_NETWORKS,
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 #: Number of characters that fit below an image.
 LINE_LENGTH = 22
+#: Height of a line, side of a picture, and distance of two pictures, in inches.
+_LINE, _PICTURE, _COLUMN = 0.115, 1.05, 1.25
 
 
 def comparison_figures(comparison: NetworkComparison, entries: Sequence[TestedEntry]) -> dict[str, Figure]:
@@ -113,18 +115,24 @@ def examples_figure(
         answers = [f"{t.group}: {test.class_names[int(t.predictions.classes[number])]}" for t in first]
         below = "\n".join(wrap_text(text, LINE_LENGTH) for text in answers)
         words[number] = wrap_text(f"class: {truth}", LINE_LENGTH), below
-    lines = 2 + max(above.count("\n") + below.count("\n") for above, below in words.values())
-    height = len(kinds) * (1.45 + 0.14 * lines) + 0.1
-    figure, axes = make_axes(1.25 * columns + 0.3, height, columns, len(kinds), has_axes=False)
+    heights = [_LINE * (1 + max(text[part].count("\n") for text in words.values())) for part in (0, 1)]
+    row_height = _LINE * 2.2 + heights[0] + _PICTURE + heights[1]
+    width, height = columns * _COLUMN + 0.2, len(kinds) * row_height + 0.1
+    figure = Drawing(figsize=(width, height))
+    figure.suppressComposite = True  # pictures keep their pixels
+    axis = figure.add_axes((0, 0, 1, 1), xlim=(0, width), ylim=(height, 0))  # in inches, much faster than an axis each
+    axis.set_axis_off()
     for row, (kind, numbers) in enumerate(kinds.items()):
-        in_row = axes[row * columns : (row + 1) * columns]
-        for axis, number in zip(in_row, numbers, strict=False):
-            axis.imshow(as_rgb(test.take(torch.tensor([number]))[0]))
-            above, below = words[number]
-            axis.set_title(above, fontsize=6.5, loc="left")
-            axis.set_xlabel(below, fontsize=6.5, loc="left")
-        title = f"{kind}\n{in_row[0].get_title(loc='left')}"
-        in_row[0].set_title(title, fontsize=6.5, loc="left", fontweight="bold")
+        top = row * row_height + _LINE * 1.8
+        axis.text(0.1, top, kind, fontsize=6.5, va="bottom", fontweight="bold")
+        top += heights[0] + _LINE * 0.3
+        for column, number in enumerate(numbers):
+            left, picture = 0.1 + column * _COLUMN, as_rgb(test.take(torch.tensor([number]))[0])
+            rows, cols = (_PICTURE * side / max(picture.shape[:2]) for side in picture.shape[:2])
+            axis.imshow(picture, extent=(left, left + cols, top + rows, top))
+            for text, y, side in zip(words[number], (top - 0.02, top + rows + 0.02), ("bottom", "top"), strict=True):
+                axis.text(left, y, text, fontsize=6.5, va=side)
+    axis.set(xlim=(0, width), ylim=(height, 0))
     return figure
 
 
