@@ -45,7 +45,7 @@ def write_photographs(root: Path, count: int, size: tuple[int, int] = (640, 480)
     for number in range(count):
         path = root / str(number % CLASSES) / f"{number}.{kind}"
         path.parent.mkdir(parents=True, exist_ok=True)
-        cols, rows = min(size, (640, 480))
+        cols, rows = map(min, size, (640, 480))
         coarse = Image.fromarray(generator.integers(0, 256, (30, 40, 3), dtype=np.uint8)).resize((cols, rows))
         pixels = np.asarray(coarse) + generator.normal(scale=8, size=(rows, cols, 1))
         Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).resize(size).save(path, quality=90)

@@ -77,7 +77,7 @@ def main() -> None:
 
 
 def of_audits(output: Path) -> list[Row]:
-    """Audits of folders whose files the system has in memory, without decoded images of an earlier command."""
+    """Audits of folders in a warm file cache. No image was decoded by an earlier command."""
     rows = []
     for count, size, kind in ((60000, (32, 32), "png"), (1000, (4000, 3000), "jpg")):
         write_photographs(folder := output / kind, count, size, kind)

@@ -1,9 +1,8 @@
-"""Parts of a training step of the nano pair: the next batch, the passes, and the optimizer.
+"""Parts of a training step of ``vit_nano`` and ``resnet8``: next batch, forward and backward pass, optimizer.
 
     python -m benchmarks.step_parts
 
-Batches are cropped and flipped. Images of ResNet-8 are in channels-last layout in single precision, as in runs. A
-training has one of the two optimizers.
+Batches are cropped and flipped. A training has either AdamW or Muon.
 """
 
 import argparse
@@ -18,7 +17,7 @@ from torch import Tensor
 
 from benchmarks.input_pipeline import OurLoader
 from benchmarks.timing import Row, parser, report_rows
-from benchmarks.training_step import Step
+from benchmarks.training_step import as_runs_train
 from vit_vs_cnn.data.augmentation.augmenter import Augmentation
 from vit_vs_cnn.models import create_model
 from vit_vs_cnn.training.muon import StackedMuon
@@ -36,8 +35,7 @@ def timed_parts(parts: dict[str, Callable[[], object]], repeats: int) -> dict[st
 
 
 def of_network(name: str, precision: str, args: argparse.Namespace) -> list[Row]:
-    layout = ["channels last"] * (precision == "fp32" and name == "resnet8")
-    step = Step(create_model(name, image_size=32, num_classes=10), args, precision, *layout)
+    step = as_runs_train(create_model(name, image_size=32, num_classes=10), args, precision)
     pixels = torch.randint(0, 256, (20 * args.batch_size, 3, 32, 32), dtype=torch.uint8)
     loader = OurLoader(pixels, torch.randint(0, 10, (len(pixels),)), Augmentation(), args.batch_size)
     batches, losses = (batch for _ in count() for batch in loader), list[Tensor]()

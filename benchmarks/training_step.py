@@ -62,6 +62,11 @@ class Step:
             return F.cross_entropy(self.forward(self.images), self.labels)
 
 
+def as_runs_train(network: nn.Module, args: argparse.Namespace, precision: str) -> Step:
+    """Steps in the layout that a run on a CPU chooses for this precision."""
+    return Step(network, args, precision, *["channels last"] * (precision == "fp32"))
+
+
 def vits(args: argparse.Namespace, size: str, precision: str) -> dict[str, Step]:
     """Our ViT and those of others, of the same shape."""
     embed_dim, depth, num_heads, mlp_ratio = SIZES[size]
@@ -129,8 +134,7 @@ def of_resnets(args: argparse.Namespace) -> list[Row]:
         raise SystemExit(f"not the same shape: {count_parameters(ours)} and {count_parameters(peer)} parameters")
     rows = []
     for precision in args.precision:
-        layout = ["channels last"] * (precision == "fp32")
-        ways = {OURS: Step(copy.deepcopy(ours), args, precision, *layout)}
+        ways = {OURS: as_runs_train(copy.deepcopy(ours), args, precision)}
         ways |= {name: Step(copy.deepcopy(peer), args, precision, name) for name in ("contiguous", "channels last")}
         times = in_turns(ways, args.repeats)
         best = min(("contiguous", "channels last"), key=lambda name: float(np.median(times[name])))
@@ -142,15 +146,14 @@ def of_resnets(args: argparse.Namespace) -> list[Row]:
 def by_default(args: argparse.Namespace) -> list[Row]:
     """The nano pair as runs train it, compared with its peers as they are built."""
     precision = "bf16" if bfloat16_units() and "bf16" in args.precision else "fp32"
-    layout = ["channels last"] * (precision == "fp32")
-    ours = Step(create_model("resnet8", image_size=32, num_classes=10), args, precision, *layout)
+    vit, resnet = vits(args, "nano", "fp32"), create_model("resnet8", image_size=32, num_classes=10)
     pairs = {
-        "ViT nano": (vits(args, "nano", precision)[OURS], vits(args, "nano", "fp32")[FUSED], "timm's"),
-        "ResNet-8": (ours, Step(torchvision_resnet8(), args, "fp32"), "torchvision's blocks"),
+        "ViT nano": (vit[OURS].network, vit[FUSED], "timm's"),
+        "ResNet-8": (resnet, Step(torchvision_resnet8(), args, "fp32"), "torchvision's blocks"),
     }
     rows = []
-    for name, (step, peer, whose) in pairs.items():
-        times = in_turns({OURS: step, whose: peer}, args.repeats)
+    for name, (network, peer, whose) in pairs.items():
+        times = in_turns({OURS: as_runs_train(network, args, precision), whose: peer}, args.repeats)
         rows.append(ratio(f"{name}, by default ({precision}), vs {whose}", times[whose], times[OURS], goal=1.15))
     return rows
 

@@ -5,8 +5,8 @@
 Both train a ViT of the nano size on CIFAR-10 in 210 steps of 128 images, cropped and flipped, validate it five times on
 5,000 images, and score the 10,000 test images. The script has all images in memory, torchvision's transforms in as many
 workers as cores, AdamW, and Lightning's defaults. Ours is the ViT of ``configs/cifar10_cpu.yaml``, with the default
-threads and ``precision: auto``, and its report. Six runs are one command with six seeds; six scripts, one after the
-other, take six times as long as one.
+threads and ``precision: auto``. Its time includes the report. Six runs are one command with six seeds. Six scripts, one
+after the other, are taken to need six times the time of one.
 """
 
 import json

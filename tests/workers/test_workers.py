@@ -241,6 +241,17 @@ def test_progress_of_the_experiment_is_printed_after_each_run(tmp_path, monkeypa
     assert lines == [f"{count} of 4 runs done" for count in (1, 2, 3)]
 
 
+def test_the_time_left_follows_the_later_half_of_the_runs(monkeypatch):
+    clock = iter([0.0, 100.0, 110.0, 120.0])
+    monkeypatch.setattr(time, "monotonic", lambda: next(clock))
+    estimate = supervisor.TimeLeft(7)
+    assert [estimate.update(left, is_probe=left == 6) for left in (6, 5, 4)] == [
+        "",
+        ", about 50 s left",
+        ", about 40 s left",
+    ]
+
+
 def test_lost_workers_are_replaced_up_to_a_limit(tmp_path):
     def dying(deaths):
         return _Stub(lambda planned_run: ProcessLost("signal 9") if next(deaths) else _finish(planned_run) and None)

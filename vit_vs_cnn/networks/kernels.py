@@ -1,4 +1,4 @@
-"""Which of torch's kernels a network is trained with: layout of images, and fused or written-out attention."""
+"""Which of torch's kernels a network is trained with: layout of images, and fused or explicit attention."""
 
 import torch
 from torch import nn
@@ -32,7 +32,7 @@ def trains_on_cpu(experiment: Experiment) -> bool:
 
 
 def choose_attention(network: nn.Module, experiment: Experiment) -> None:
-    """Let timm's modules write attention out, which is faster than torch's fused kernel in half precision on a CPU."""
+    """Turn off fused attention of timm's modules in half precision on a CPU, where explicit products are faster."""
     if _is_half(experiment) and trains_on_cpu(experiment):
         for module in network.modules():
             if module.__dict__.get("fused_attn"):

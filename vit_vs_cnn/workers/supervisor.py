@@ -37,14 +37,17 @@ POLL_SECONDS = 0.5
 MAX_BUSY = 10
 
 
-class Pace:
-    """Time until the last of the waiting runs has ended, from the later half of those that have ended."""
+class TimeLeft:
+    """Estimate of the time until no run is waiting, from the later half of the runs that have ended."""
 
     def __init__(self, waiting: int) -> None:
         self._ends = [(time.monotonic(), waiting)]
 
-    def add(self, waiting: int, *, is_probe: bool) -> str:
-        """End of a line of progress after another run; empty after the first probes, which also compute features."""
+    def update(self, waiting: int, *, is_probe: bool) -> str:
+        """Record the end of a run and return the estimate in words, empty for the first linear probes.
+
+        Their times include the computation of features, which later probes share.
+        """
         self._ends.append((time.monotonic(), waiting))
         recent = self._ends[(len(self._ends) - 1) // 2 :]
         if is_probe and len(recent) < 3:
@@ -71,7 +74,7 @@ def take_runs(
     """
     waiting, is_in_order = request.unfinished(), is_launched_from_outside()  # the order of the run's other processes
     earlier, others = find_begun(waiting), set[Path]()
-    listed, busy, pace = 0.0, 0, Pace(len(waiting))
+    listed, busy, estimate = 0.0, 0, TimeLeft(len(waiting))
     while waiting and not is_over():
         if not is_in_order and time.monotonic() - listed > POLL_SECONDS:
             others |= find_begun(waiting) - earlier
@@ -91,7 +94,7 @@ def take_runs(
             console.print(f"failed: {failure}")
         if state in (RunState.FINISHED, RunState.FAILED):
             busy, left = 0, sum(run.folder not in others for run in waiting)
-            time_left = pace.add(left, is_probe=run.recipe.finetune.head)
+            time_left = estimate.update(left, is_probe=run.recipe.finetune.head)
             if left and not is_helper_process():
                 elsewhere = " or begun by others" if others else ""
                 console.print(f"{len(request.runs) - left} of {len(request.runs)} runs done{elsewhere}{time_left}")

@@ -132,7 +132,6 @@ def examples_figure(
             axis.imshow(picture, extent=(left, left + cols, top + rows, top))
             for text, y, side in zip(words[number], (top - 0.02, top + rows + 0.02), ("bottom", "top"), strict=True):
                 axis.text(left, y, text, fontsize=6.5, va=side)
-    axis.set(xlim=(0, width), ylim=(height, 0))
     return figure
 
 
