@@ -127,7 +127,7 @@ def test_half_precision_is_chosen_for_supporting_hardware_and_kept_if_continued(
 @pytest.mark.parametrize(
     ("steps", "compiled_seconds", "chosen", "text"),
     [
-        (23, 0.5, False, ""),  # takes less time than compiling
+        (2_000, 0.5, False, ""),  # takes less time than compiling
         (10**6, 0.5, True, "resnet 1, compiled 0.5. Compilation is used: it takes"),
         (10**6, 1.1, False, "Compilation is not used: it takes"),
         (10**6, None, False, "Compilation is not used, as it fails: no compiler"),
@@ -159,15 +159,15 @@ def test_training_is_compiled_if_that_saves_time_and_a_started_experiment_keeps_
 @pytest.mark.parametrize(
     ("steps", "seeds", "executor", "threads"),
     [
-        (23, 1, {}, 1),  # a short experiment
-        (10**6, 1, {}, 3),  # two runs on six cores
+        (1_000, 1, {}, 1),  # short runs
+        (2_000, 1, {}, 3),  # two runs on six cores
         (10**6, 2, {}, 1),
         (10**6, 4, {}, 1),
         (10**6, 1, {"name": "local"}, 3),
         (10**6, 1, {"name": "ray"}, 1),
     ],
 )
-def test_runs_of_a_long_experiment_share_all_cores_and_a_started_experiment_keeps_its_threads(
+def test_long_runs_share_all_cores_and_a_started_experiment_keeps_its_threads(
     tmp_path, monkeypatch, steps, seeds, executor, threads
 ):
     monkeypatch.setattr(torch, "get_num_threads", lambda: 6)

@@ -35,8 +35,8 @@ _BYTES_PER_PARAMETER = 20
 _STEP_FACTOR = 1.25
 #: Settings of the protocol that may be auto, with their values in short experiments.
 _DEFAULTS = {"threads": 1, "compile": False}
-#: Threads and compilation are chosen if the training takes longer than this on one core, in seconds.
-_LONG_SECONDS = 2400.0
+#: Threads are chosen if a run takes longer than this on one core, in seconds; compilation if the whole training does.
+_LONG_RUN_SECONDS, _LONG_TRAINING_SECONDS = 30.0, 2400.0
 #: Approximate largest number of FLOPs and of steps in a second on one core, to estimate the time of training.
 _FLOPS_PER_SECOND, _STEPS_PER_SECOND = 3e10, 50.0
 #: More threads make the training of small networks no faster.
@@ -63,14 +63,21 @@ def choose_settings(
     open_settings = _open_settings(experiment)
     if not is_planned or not open_settings:
         return experiment
-    if world_size(experiment) > 1 or not _is_long(experiment, pool):
-        return _with_protocol(experiment, **{name: _DEFAULTS[name] for name in open_settings})
+    seconds = 0.0 if world_size(experiment) > 1 else _training_seconds(experiment, pool)
+    is_long = {
+        "threads": seconds / _count_runs(experiment) > _LONG_RUN_SECONDS,
+        "compile": seconds > _LONG_TRAINING_SECONDS,
+    }
+    experiment = _with_protocol(experiment, **{name: _DEFAULTS[name] for name in open_settings if not is_long[name]})
+    open_settings = _open_settings(experiment)
+    if not open_settings:
+        return experiment
     # Commands that start together, as those of an array, choose the same: the first one chooses, and the others wait.
     file = experiment.folder / "machine.json"
     file.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(file.with_name(".machine.lock")):
         if not file.exists():
-            chosen = _choose_for_long(experiment, pool, console).protocol
+            chosen = _choose(experiment, pool, console).protocol
             write_text(file, json.dumps({name: getattr(chosen, name) for name in open_settings}))
         values = _DEFAULTS | read_mapping(file)
     return _with_protocol(experiment, **{name: values[name] for name in open_settings})
@@ -81,8 +88,8 @@ def _open_settings(experiment: Experiment) -> list[str]:
     return [name for name in _DEFAULTS if getattr(experiment.protocol, name) == "auto"]
 
 
-def _choose_for_long(experiment: Experiment, pool: ExperimentData, console: Console) -> Experiment:
-    """A long experiment with its number of threads and its choice of compilation."""
+def _choose(experiment: Experiment, pool: ExperimentData, console: Console) -> Experiment:
+    """The experiment with its number of threads and its choice of compilation."""
     if experiment.protocol.threads == "auto":
         experiment = _with_protocol(experiment, threads=_share_of_cores(experiment))
         if experiment.protocol.thread_count > 1:
@@ -103,14 +110,14 @@ def _count_runs(experiment: Experiment) -> int:
     return max(1, len(experiment.trained_models) * conditions)
 
 
-def _is_long(experiment: Experiment, pool: ExperimentData) -> bool:
-    """Whether the training takes long, by its FLOPs and so with the same answer on every machine."""
+def _training_seconds(experiment: Experiment, pool: ExperimentData) -> float:
+    """Approximate time of the training on one core, by its FLOPs and so the same on every machine."""
     seconds = 0.0
     for name in experiment.trained_models:
         prepared = prepare_timed_run(experiment, name, pool)
         flops = 6 * experiment.protocol.batch_size * prepared.macs
         seconds += _count_steps(prepared, pool) * max(1 / _STEPS_PER_SECOND, flops / _FLOPS_PER_SECOND)
-    return seconds > _LONG_SECONDS
+    return seconds
 
 
 def _count_steps(prepared: PreparedRun, pool: ExperimentData) -> int:
@@ -141,7 +148,7 @@ def _is_faster_compiled(experiment: Experiment, pool: ExperimentData, console: C
     runs_at_once = runs_at_a_time(experiment, runs)
     steps = {name: _count_steps(prepare_timed_run(experiment, name, pool), pool) for name in models}
     eager = {name: seconds_per_step(experiment, name, pool) for name in models}
-    if sum(steps[name] * eager[name] for name in models) < _LONG_SECONDS:
+    if sum(steps[name] * eager[name] for name in models) < _LONG_TRAINING_SECONDS:
         return False
     console.print(f"Compiling {join_names(models)}, to see whether training becomes faster ...")
     start, compiled = time.perf_counter(), dict[str, float]()
