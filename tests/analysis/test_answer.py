@@ -258,6 +258,8 @@ def test_worst_caveats_are_warnings_and_obstacles_to_all_conclusions_come_first(
         (["vit"], "cifar10", "ViT on CIFAR-10"),
         (["vit", "resnet"], "cifar10", "ResNet or ViT on CIFAR-10?"),
         (["vit", "resnet", "vit_tuned"], "folder", "ResNet, ViT or ViT-tuned on your images?"),
+        (["vit_pretrained"], "folder", "Pretrained ViT on your images"),
+        (["my_model"], "folder", "my_model on your images"),
         ([*"abcd"], None, "Which of 4 models?"),
     ],
 )

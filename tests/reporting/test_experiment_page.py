@@ -3,6 +3,7 @@ import itertools
 import json
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 import torch
 import yaml
 
-from tests.analysis.tables import seeded
+from tests.analysis.tables import PLAN, seeded
 from tests.browser import DESK, PHONE, assert_readable, open_browser, render_page
 from tests.experiments.tiny import tiny_config
 from tests.results import changed, make_result
@@ -20,7 +21,7 @@ from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.images.near_duplicates import NearDuplicates
 from vit_vs_cnn.networks.evaluation import Predictions
-from vit_vs_cnn.reporting.experiment_page import write_experiment_page
+from vit_vs_cnn.reporting.experiment_page import write_experiment_page, write_table_page
 from vit_vs_cnn.reporting.experiment_tables import duplicate_pairs_table, duplicates_table
 from vit_vs_cnn.reporting.findings import add_leak_caveat, answer_page, read_findings
 from vit_vs_cnn.runs.record import MAJORITY
@@ -105,6 +106,15 @@ def reported(tmp_path_factory) -> Path:
 def test_the_caption_of_the_figure_names_dots_only_if_there_are_several_seeds(seeds, has_dots, names):
     page = answer_page(analyze(seeded({name: {50: 0.5, 101: 0.6} for name in names}, seeds=seeds)))
     assert ("Small dots are single seeds" in page.to_fragment()) == has_dots
+
+
+def test_missing_weights_are_stated_once(tmp_path):
+    results, table = seeded({"a": {7: 0.5}, "b": {7: 0.6}}), tmp_path / "results.csv"
+    analysis = analyze(results, plan=replace(PLAN, missing_weights=(("vit_pretrained", "timm/deit"),)))
+    table.write_text("")
+    write_table_page(table, results, analysis, tmp_path / "report")
+    html = (tmp_path / "report" / "index.html").read_text()
+    assert html.count("hf download timm/deit model.safetensors") == 1
 
 
 @pytest.mark.usefixtures("real_figures")

@@ -24,6 +24,8 @@ from vit_vs_cnn.statistics.significance import ERROR_RATE
 
 #: Names of data sets in sentences, by ``data.source``.
 _DATA_NAMES = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "synthetic": "synthetic images", None: "unknown images"}
+#: Beginnings of display names that are words, and not names.
+_STARTS_IN_NAMES = ("pretrained ", "fine-tuned ")
 #: Largest number of models that a title names.
 MAX_MODELS_IN_TITLE = 3
 #: Largest number of warnings below the answer.
@@ -148,6 +150,7 @@ def _title(analysis: Analysis) -> str:
     source = analysis.data_source
     data = "" if source is None else f" on {_DATA_NAMES.get(source, 'your images')}"
     names = [model.display_name for model in analysis.models]
+    names[0] = f"{names[0][0].upper()}{names[0][1:]}" if names[0].startswith(_STARTS_IN_NAMES) else names[0]
     if len(names) == 1:
         return f"{names[0]}{data}"
     if len(names) <= MAX_MODELS_IN_TITLE:
