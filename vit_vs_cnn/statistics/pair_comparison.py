@@ -60,9 +60,9 @@ class ComparisonRules:
     is_second: bool = False
 
 
-@dataclass(frozen=True)
-class PairComparison:
-    """Two models compared on the same test images.
+@dataclass(frozen=True, kw_only=True)
+class PairComparison(ComparisonRules):
+    """Two models compared on the same test images, and the rules of the comparison.
 
     Arguments:
         difference: accuracy of ``first`` minus accuracy of ``second``, with the interval at confidence
@@ -74,7 +74,7 @@ class PairComparison:
         adjusted_p_value: adjusted for ``adjusted_for`` comparisons (Holm).
         level: significance level for the unadjusted p-value. For unadjusted comparisons and for significant ones it is
             the error rate, for others the error rate divided by the number of comparisons that are not significant.
-        caveat: the caveat that allows no conclusion; None if there is none.
+        caveat: the caveat of the rules or, if it has none, that of the results.
         train_size: number of training images; None for comparisons outside of an experiment.
     """
 
@@ -89,13 +89,8 @@ class PairComparison:
     adjusted_p_value: float
     adjusted_for: int
     level: float
-    margin: float
-    error_rate: float
-    is_primary: bool
     conclusion: Conclusion
-    caveat: Caveat | None
     train_size: int | None = None
-    is_second: bool = False
 
     @property
     def leader(self) -> str:
@@ -168,7 +163,10 @@ def compare_models(
         text = " and ".join(f"{failed} of {runs} runs of {name}" for failed, runs, name in counts)
         text = f"training is unstable: {text} failed. Mean accuracies are therefore not compared"
         unstable = Caveat(CaveatKind.UNSTABLE_TRAINING, text)
+    caveat = too_few_images(images) or rules.caveat or _too_few_seeds(seeds)
+    caveat = caveat or (None if paired else Caveat(CaveatKind.UNPAIRED, "their seeds or training subsets differ"))
     comparison = PairComparison(
+        **vars(replace(rules, caveat=caveat or unstable)),
         first=names[0],
         second=names[1],
         difference=distribution.interval(1 - rules.error_rate),
@@ -180,16 +178,7 @@ def compare_models(
         adjusted_p_value=p_value,
         adjusted_for=1,
         level=rules.error_rate,
-        margin=rules.margin,
-        error_rate=rules.error_rate,
-        is_primary=rules.is_primary,
-        is_second=rules.is_second,
         conclusion=Conclusion.NO_CONCLUSION,
-        caveat=too_few_images(images)
-        or rules.caveat
-        or _too_few_seeds(seeds)
-        or (None if paired else Caveat(CaveatKind.UNPAIRED, "their seeds or training subsets differ"))
-        or unstable,
     )
     return adjust_comparisons([comparison])[0]
 
