@@ -31,6 +31,7 @@ from vit_vs_cnn.errors import (
     one_line,
 )
 from vit_vs_cnn.files import CommandResult
+from vit_vs_cnn.mappings import group_by
 from vit_vs_cnn.process import keep_freed_memory, record_interrupt
 
 if TYPE_CHECKING:
@@ -249,8 +250,7 @@ def _print_tune(experiment: Any) -> None:
     from vit_vs_cnn.runs.trials import TRIALS_FILE, rank_trials, read_trials
 
     trials = read_trials(experiment.folder / TRIALS_FILE)
-    for key in dict.fromkeys((trial.model, trial.train_size) for trial in trials):
-        group = [trial for trial in trials if (trial.model, trial.train_size) == key]
+    for group in group_by(trials, lambda trial: (trial.model, trial.train_size)).values():
         print(describe_choice(rank_trials(group)[0], len(group)))
     print(f"All trials are in {experiment.folder / TRIALS_FILE}")
     print(f"Train with these recipes: vit-vs-cnn train --config {experiment.folder / 'tuned.yaml'}")

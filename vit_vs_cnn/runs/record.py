@@ -239,10 +239,8 @@ def load_predictions(folder: Path, results: Sequence[RunResult]) -> Answers:
     """Read the predictions of finished runs. Raises InputError: unreadable, or with different numbers of classes."""
     reference: dict[int | None, tuple[np.ndarray, np.ndarray]] = {}
     correct, balanced, counts, named, num_classes, same = {}, {}, [], {}, None, True
-    has_folders = not is_record(folder)
     for result in results:
-        own = folder / result.run / PREDICTIONS
-        predictions = read_predictions(own) if has_folders else load_run_predictions(folder, result.run)
+        predictions = load_run_predictions(folder, result.run)
         labels, classes = predictions["labels"], int(predictions["num_classes"])
         num_classes = num_classes or classes
         if classes != num_classes:
