@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from html import escape
 from os.path import relpath
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, get_args, get_origin
 
 from docutils import nodes
 from docutils.parsers.rst import Directive
@@ -261,6 +261,12 @@ def link_notebook(app: Sphinx, page: str, template: str, context: dict[str, Any]
         context["body"] = f"<p>Run it in {links}. In Colab, first run {install}.</p>\n{context['body']}"
 
 
+def leave_out_bounds(_: Sphinx, function: Any, *__: Any) -> None:
+    """Show the types of settings without the bounds that their annotations contain."""
+    hints = getattr(function, "__annotations__", {})
+    hints |= {name: get_args(hint)[0] for name, hint in hints.items() if get_origin(hint) is Annotated}
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
     """Register the directives and event handlers."""
     directives: dict[str, type[Directive]] = {"settings": Settings, "command": CommandHelp, "configs": Configs}
@@ -268,6 +274,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
         app.add_directive(name, directive)
     app.add_config_value("draw_lesson", True, "env")
     app.connect("autodoc-process-docstring", name_fields, priority=400)  # before napoleon
+    app.connect("autodoc-before-process-signature", leave_out_bounds)
     app.connect("env-check-consistency", find_undocumented)
     app.connect("doctree-read", inline_drawings, priority=100)  # before images are copied
     app.connect("doctree-resolved", describe_figures)

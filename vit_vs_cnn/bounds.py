@@ -2,9 +2,9 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from numbers import Integral, Real
-from typing import Any, TypeAlias
+from typing import Annotated, Any, TypeAlias, get_origin
 
 from vit_vs_cnn.errors import InputError
 
@@ -52,10 +52,22 @@ RECIPE = {"label_smoothing": Bounds(at_least=0, below=1), "ema_half_life": SHARE
 def check_numbers(
     values: Mapping[str, Any], message: str = "{name} {value!r} must be {bounds}", /, **bounds: Bounds
 ) -> None:
-    """Raise InputError for a number outside of its bounds: ``check_numbers(vars(self), splits=Bounds(at_least=1))``."""
+    """Raise InputError for a number outside of its bounds: ``check_numbers({"top": top}, top=AT_LEAST_1)``."""
     for name, limits in bounds.items():
         if (value := values[name]) is not None and not limits.hold(value):
             raise InputError(message.format(name=name, value=value, bounds=limits))
+
+
+class Bounded:
+    """Base of dataclasses that check the bounds in their annotations: ``splits: Annotated[int, AT_LEAST_1]``.
+
+    Raises InputError: a number outside of its bounds.
+    """
+
+    def __post_init__(self) -> None:
+        block: Any = self
+        hints: dict[str, Any] = {f.name: f.type for f in fields(block) if get_origin(f.type) is Annotated}
+        check_numbers(vars(self), **{name: hint.__metadata__[0] for name, hint in hints.items()})
 
 
 def as_rows_and_cols(name: str, size: Size2d, *, minimum: int = 1) -> tuple[int, int]:

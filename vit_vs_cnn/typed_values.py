@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
 import docstring_parser
 
@@ -69,6 +69,7 @@ def list_settings(target: Callable[..., Any]) -> dict[str, Setting]:
         if factory is not dataclasses.MISSING:
             default = factory()
         hint = Any if isinstance(parameter.annotation, str) or not parameter.annotation else parameter.annotation
+        hint = get_args(hint)[0] if get_origin(hint) is Annotated else hint
         settings[name] = Setting(name, hint, default, " ".join(helps.get(name, "").replace("``", "").split()))
     return settings
 

@@ -162,7 +162,7 @@ def test_a_file_that_cannot_be_decoded_any_more_is_named(experiment, photographs
 
 def test_a_resolution_of_an_impossible_size_is_refused():
     for size in ((0, 8), (8, 3000)):
-        with pytest.raises(InputError, match="allowed: a whole number, from 1 to 2048"):
+        with pytest.raises(InputError, match="must be a whole number, from 1 to 2048"):
             InputResolution(size)
 
 

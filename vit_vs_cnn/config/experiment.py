@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from vit_vs_cnn.bounds import Bounds, check_numbers
+from vit_vs_cnn.bounds import Bounded, Bounds
 from vit_vs_cnn.config import overrides
 from vit_vs_cnn.config.identity import plain_values
 from vit_vs_cnn.config.reading import expand_short_forms, merge
@@ -24,7 +24,7 @@ from vit_vs_cnn.typed_values import Setting, check, list_settings, refuse_unknow
 
 
 @dataclass(frozen=True)
-class Experiment:
+class Experiment(Bounded):
     """Grid of runs: models x training sizes x budgets x seeds.
 
     Args:
@@ -51,7 +51,7 @@ class Experiment:
     execution: Execution = field(default_factory=Execution)
     executor: Executor = field(default_factory=Executor)
     tuning: Tuning = field(default_factory=Tuning)
-    minutes: float | None = None
+    minutes: Annotated[float | None, Bounds(above=0)] = None
     trusted: bool = field(default=True, compare=False)
 
     def __post_init__(self) -> None:
@@ -62,7 +62,7 @@ class Experiment:
             )
         if not self.output:
             raise InputError("output: expected the path of a folder, got an empty text")
-        check_numbers(vars(self), "{name}: expected a number {bounds}, got {value!r}", minutes=Bounds(above=0))
+        super().__post_init__()
 
     @property
     def folder(self) -> Path:

@@ -6,9 +6,9 @@ import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from vit_vs_cnn.bounds import AT_LEAST_0, AT_LEAST_1, RECIPE, SHARE, Bounds, check_numbers
+from vit_vs_cnn.bounds import AT_LEAST_0, AT_LEAST_1, RECIPE, SHARE, Bounded, Bounds, check_numbers
 from vit_vs_cnn.console import join_names
 from vit_vs_cnn.data.options import (
     ArraysOptions,
@@ -29,7 +29,7 @@ MIN_FINETUNING_STEPS = 30
 
 
 @dataclass(frozen=True)
-class Data:
+class Data(Bounded):
     """Source of the images, and their changes that all models share.
 
     Args:
@@ -49,7 +49,7 @@ class Data:
 
     source: Literal["synthetic", "cifar10", "cifar100", "folder", "table", "given"] | dict[str, Any] = "synthetic"
     root: str = "data"
-    validation_fraction: float = 0.1
+    validation_fraction: Annotated[float, Bounds(at_least=0, below=1)] = 0.1
     augmentation: Augmentation = field(default_factory=Augmentation)
     synthetic: SyntheticOptions = field(default_factory=SyntheticOptions)
     cifar: CifarOptions = field(default_factory=CifarOptions)
@@ -86,7 +86,7 @@ class Data:
         check_class(self.source, "source")
         if self.kind == "given" and self.own.fingerprint is None:
             raise InputError("source given is written by train; in Python pass the images: vc.train(config, data=...)")
-        check_numbers(vars(self), validation_fraction=Bounds(at_least=0, below=1))
+        super().__post_init__()
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,7 @@ class Budget:
 
 
 @dataclass(frozen=True)
-class Protocol:
+class Protocol(Bounded):
     """Conditions that are the same for every model: sizes, seeds, budget and batches.
 
     Args:
@@ -198,13 +198,13 @@ class Protocol:
     budget: Budget
     train_sizes: list[int | Literal["all"]] = field(default_factory=lambda: ["all"])
     seeds: list[int] = field(default_factory=lambda: [0])
-    batch_size: int = 128
+    batch_size: Annotated[int, Bounds(at_least=1, at_most=MAX_BATCH_SIZE)] = 128
     threads: Literal["auto"] | int = "auto"
     compile: Literal["auto"] | bool = "auto"
     scored_on: Literal["test", "validation"] = "test"
     test_folds: bool = True
     pairs: list[list[str]] | None = None
-    equivalence_margin: float = 1.0
+    equivalence_margin: Annotated[float, Bounds(above=0, at_most=100)] = 1.0
 
     @property
     def thread_count(self) -> int:
@@ -236,12 +236,8 @@ class Protocol:
         for name, values in (("train_sizes", self.train_sizes), ("seeds", self.seeds)):
             if repeated := [value for number, value in enumerate(values) if value in values[:number]]:
                 raise InputError(f"{name} must not name a value twice, got {repeated[0]} again")
-        check_numbers(
-            vars(self) | {"threads": self.thread_count},
-            batch_size=Bounds(at_least=1, at_most=MAX_BATCH_SIZE),
-            threads=Bounds(at_least=1, at_most=MAX_THREADS),
-            equivalence_margin=Bounds(above=0, at_most=100),
-        )
+        super().__post_init__()
+        check_numbers({"threads": self.thread_count}, threads=Bounds(at_least=1, at_most=MAX_THREADS))
         if not self.test_folds and self.scored_on == "test":
             raise InputError("test_folds false leaves no image to test on; it needs scored_on: validation")
         if self.pairs is not None and (
@@ -251,7 +247,7 @@ class Protocol:
 
 
 @dataclass(frozen=True)
-class Weights:
+class Weights(Bounded):
     """Pretrained weights of a model, all but its head; exactly one of run, file, hub. `weights: hub` and
     `weights: PATH` are short for {hub: true} and {run: PATH} or {file: PATH}.
 
@@ -274,19 +270,19 @@ class Weights:
     file: str | None = None
     hub: bool = False
     optional: bool = False
-    max_known_overlap: int = 0
+    max_known_overlap: Annotated[int, AT_LEAST_0] = 0
 
     def __post_init__(self) -> None:
         values = [name for name in ("run", "file", "hub") if getattr(self, name)]
         if len(values) != 1:
             raise InputError(f"expected exactly one of run, file, hub; given: {', '.join(values) or 'none'}")
-        check_numbers(vars(self), max_known_overlap=AT_LEAST_0)
+        super().__post_init__()
         if self.model is not None and self.run is None:
             raise InputError("weights.model needs weights.run with the folder of an experiment")
 
 
 @dataclass(frozen=True)
-class Finetuning:
+class Finetuning(Bounded):
     """Layers that are trained; `finetune: full` trains all of them, `finetune: head` the head alone.
 
     Args:
@@ -299,13 +295,13 @@ class Finetuning:
     """
 
     head: bool = False
-    last: int | None = None
-    epochs: float | None = None
+    last: Annotated[int | None, AT_LEAST_0] = None
+    epochs: Annotated[float | None, Bounds(above=0)] = None
 
     def __post_init__(self) -> None:
         if self.head and self.last is not None:
             raise InputError("finetune: head and last cannot be combined")
-        check_numbers(vars(self), last=AT_LEAST_0, epochs=Bounds(above=0))
+        super().__post_init__()
 
     @property
     def text(self) -> str:
@@ -319,7 +315,7 @@ class Finetuning:
 
 
 @dataclass(frozen=True)
-class Pretraining:
+class Pretraining(Bounded):
     """Training without labels before the training of a model, one for each seed, which all sizes start from.
 
     Args:
@@ -330,17 +326,13 @@ class Pretraining:
     """
 
     task: Literal["masked_patches"] = "masked_patches"
-    steps: int = 3200
-    mask: float = 0.6
-    patch: int = 4
-
-    def __post_init__(self) -> None:
-        steps = Bounds(at_least=1, at_most=MAX_STEPS)
-        check_numbers(vars(self), steps=steps, mask=Bounds(above=0, below=1), patch=Bounds(at_least=2))
+    steps: Annotated[int, Bounds(at_least=1, at_most=MAX_STEPS)] = 3200
+    mask: Annotated[float, Bounds(above=0, below=1)] = 0.6
+    patch: Annotated[int, Bounds(at_least=2)] = 4
 
 
 @dataclass(frozen=True)
-class Distillation:
+class Distillation(Bounded):
     """Training on the class probabilities of a trained network in addition to the labels.
 
     Args:
@@ -351,11 +343,8 @@ class Distillation:
     """
 
     teacher: str
-    weight: float = 0.5
-    temperature: float = 3.0
-
-    def __post_init__(self) -> None:
-        check_numbers(vars(self), weight=SHARE, temperature=Bounds(above=0))
+    weight: Annotated[float, SHARE] = 0.5
+    temperature: Annotated[float, Bounds(above=0)] = 3.0
 
 
 class RecipeSource(StrEnum):
@@ -411,7 +400,7 @@ ARCHITECTURE_SETTINGS = ("name", "class_path", "init_args", "options")
 
 
 @dataclass(frozen=True)
-class ModelConfig:
+class ModelConfig(Bounded):
     """Settings of one model of an experiment: its network, and how it is trained.
 
     Args:
@@ -456,17 +445,17 @@ class ModelConfig:
     recipe: Recipe = field(default_factory=Recipe)
     optimizer: Optimizer = field(default_factory=Optimizer)
     schedule: Schedule = field(default_factory=Schedule)
-    label_smoothing: float = 0.0
+    label_smoothing: Annotated[float, RECIPE["label_smoothing"]] = 0.0
     loss: dict[str, Any] | None = None
     class_weights: Literal["balanced"] | list[float] | None = None
-    ema_half_life: float | None = None
+    ema_half_life: Annotated[float | None, RECIPE["ema_half_life"]] = None
     augmentation: Augmentation | None = None
     starts_from: str | None = None
     weights: Weights | None = None
     finetune: Finetuning = field(default_factory=Finetuning)
     pretrain: Pretraining | None = None
     distill: Distillation | None = None
-    micro_batch: int | None = None
+    micro_batch: Annotated[int | None, AT_LEAST_1] = None
     by_size: dict[str, Any] = field(default_factory=dict)
     by_budget: dict[str, Any] = field(default_factory=dict)
     variants: list[dict[str, Any]] = field(default_factory=list)
@@ -501,11 +490,11 @@ class ModelConfig:
             all(0 <= class_weight < math.inf for class_weight in self.class_weights) and sum(self.class_weights) > 0
         ):
             raise InputError(f"class_weights {self.class_weights} must be 0 or more, and not all 0")
-        check_numbers(vars(self), **RECIPE, micro_batch=AT_LEAST_1)
+        super().__post_init__()
 
 
 @dataclass(frozen=True)
-class Execution:
+class Execution(Bounded):
     """Settings of the execution. They change neither results, beyond rounding, nor the folders of runs.
 
     Args:
@@ -520,13 +509,13 @@ class Execution:
     """
 
     channels_last: bool | None = None
-    checkpoint_interval: int | None = None
-    validation_interval: int | None = None
+    checkpoint_interval: Annotated[int | None, AT_LEAST_1] = None
+    validation_interval: Annotated[int | None, AT_LEAST_1] = None
     metrics: dict[str, Any] = field(default_factory=dict)
     passive_callbacks: list[dict[str, Any]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        check_numbers(vars(self), checkpoint_interval=AT_LEAST_1, validation_interval=AT_LEAST_1)
+        super().__post_init__()
         for name, spec in self.metrics.items():
             if not isinstance(name, str) or not name.isidentifier() or name in ("accuracy", "loss"):
                 raise InputError(f"metrics.{name}: a name is a word of letters, digits and _, not accuracy or loss")
@@ -534,7 +523,7 @@ class Execution:
 
 
 @dataclass(frozen=True)
-class Executor:
+class Executor(Bounded):
     """Processes that make the runs. They change neither results, beyond rounding, nor the folders of runs.
 
     Args:
@@ -547,21 +536,21 @@ class Executor:
     """
 
     name: Literal["auto", "local", "processes", "ray"] = "auto"
-    workers: int | None = None
+    workers: Annotated[int | None, Bounds(at_least=1, at_most=4096)] = None
     address: str = "local"
     resources: dict[str, float] = field(default_factory=lambda: {"CPU": 1.0})
-    retries: int = 3
+    retries: Annotated[int, Bounds(at_least=0, at_most=1000)] = 3
 
     def __post_init__(self) -> None:
         if self.workers is not None and self.name == "local":
             raise InputError(f"workers {self.workers} needs another executor, as local uses this process only")
-        check_numbers(vars(self), workers=Bounds(at_least=1, at_most=4096), retries=Bounds(at_least=0, at_most=1000))
+        super().__post_init__()
         if wrong := [name for name, amount in self.resources.items() if amount < 0]:
             raise InputError(f"resources.{wrong[0]} must be 0 or more, but is {self.resources[wrong[0]]}")
 
 
 @dataclass(frozen=True)
-class Tuning:
+class Tuning(Bounded):
     """Search for recipes, with the same trials for each model, compared on validation images.
 
     Args:
@@ -575,15 +564,7 @@ class Tuning:
         seed: Seed of the sampled recipes.
     """
 
-    trials: int | None = None
+    trials: Annotated[int | None, Bounds(at_least=1, at_most=MAX_TRIALS)] = None
     space: dict[str, Any] = field(default_factory=dict)
-    splits: int | None = None
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        check_numbers(
-            vars(self),
-            trials=Bounds(at_least=1, at_most=MAX_TRIALS),
-            splits=Bounds(at_least=1, at_most=MAX_SPLITS),
-            seed=AT_LEAST_0,
-        )
+    splits: Annotated[int | None, Bounds(at_least=1, at_most=MAX_SPLITS)] = None
+    seed: Annotated[int, AT_LEAST_0] = 0

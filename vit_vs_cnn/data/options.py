@@ -3,9 +3,9 @@
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
-from vit_vs_cnn.bounds import AT_LEAST_0, SHARE, Bounds, as_rows_and_cols, check_numbers
+from vit_vs_cnn.bounds import AT_LEAST_0, SHARE, Bounded, Bounds, as_rows_and_cols, check_numbers
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.strict_yaml import check_class
 
@@ -20,12 +20,10 @@ Policy = Literal["none", "randaugment", "trivialaugment"]
 NUM_BINS = 31
 #: Synthetic images are held in memory.
 MAX_SYNTHETIC_IMAGES = 2_000_000
-BOUNDS_MESSAGE = "{name} is {value}; allowed: {bounds}"
-IMAGE_SIZE_BOUNDS = Bounds(at_least=8, at_most=1024)
 
 
 @dataclass(frozen=True)
-class Augmentation:
+class Augmentation(Bounded):
     """Random changes of training images.
 
     Args:
@@ -48,27 +46,22 @@ class Augmentation:
         4
     """
 
-    crop_padding: int = 4
+    crop_padding: Annotated[int, Bounds(at_least=0, at_most=4096, is_whole=True)] = 4
     flip: bool = True
     policy: Policy = "none"
-    num_ops: int = 2
-    magnitude: float = 9.0
-    erasing: float = 0.0
-    mixup: float = 0.0
-    cutmix: float = 0.0
+    num_ops: Annotated[int, Bounds(at_least=0, at_most=64, is_whole=True)] = 2
+    magnitude: Annotated[float, Bounds(at_least=0, at_most=NUM_BINS - 1)] = 9.0
+    erasing: Annotated[float, SHARE] = 0.0
+    mixup: Annotated[float, AT_LEAST_0] = 0.0
+    cutmix: Annotated[float, AT_LEAST_0] = 0.0
     resized_crop: tuple[float, float] | None = None
     transform: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
         if self.policy not in get_args(Policy):
             raise InputError(f"augmentation.policy = {self.policy!r}: must be one of {', '.join(get_args(Policy))}")
-        template = "augmentation.{name} = {value!r}: must be {bounds}"
-        counts = {"crop_padding": Bounds(at_least=0, at_most=4096, is_whole=True)}
-        counts |= {"num_ops": Bounds(at_least=0, at_most=64, is_whole=True)}
-        bounds = {"magnitude": Bounds(at_least=0, at_most=NUM_BINS - 1), "erasing": SHARE}
-        bounds |= {"mixup": AT_LEAST_0, "cutmix": AT_LEAST_0}
-        check_numbers(vars(self), template, **counts, **bounds)
-        for name in bounds:  # 1 and 1.0 are one config, and have one hash
+        super().__post_init__()
+        for name in ("magnitude", "erasing", "mixup", "cutmix"):  # 1 and 1.0 are one config, and have one hash
             object.__setattr__(self, name, float(getattr(self, name)))
         if (area := self.resized_crop) is not None:
             if [type(end) in (int, float) for end in area] != [True, True] or not 0 < area[0] <= area[1] <= 1:
@@ -82,7 +75,7 @@ class Augmentation:
 
 
 @dataclass(frozen=True)
-class SyntheticOptions:
+class SyntheticOptions(Bounded):
     """Number and kind of the synthetic images.
 
     Args:
@@ -106,27 +99,19 @@ class SyntheticOptions:
         InputError: a value outside its range, or an agreement or a distance for a task without one.
     """
 
-    train_images: int = 4000
-    test_images: int = 2000
-    image_size: int = 32
-    shape_agreement: float = 1.0
-    texture_agreement: float = 0.1
-    difficulty: float = 0.5
+    train_images: Annotated[int, Bounds(at_least=1, at_most=MAX_SYNTHETIC_IMAGES)] = 4000
+    test_images: Annotated[int, Bounds(at_least=1, at_most=MAX_SYNTHETIC_IMAGES)] = 2000
+    image_size: Annotated[int, Bounds(at_least=8, at_most=1024)] = 32
+    shape_agreement: Annotated[float, SHARE] = 1.0
+    texture_agreement: Annotated[float, SHARE] = 0.1
+    difficulty: Annotated[float, SHARE] = 0.5
     seed: int = 0
     task: Task = "shape"
-    test_texture_agreement: float | None = None
-    distance: float = 1.0
+    test_texture_agreement: Annotated[float | None, SHARE] = None
+    distance: Annotated[float, Bounds(at_least=MIN_PAIR_DISTANCE, at_most=1)] = 1.0
 
     def __post_init__(self) -> None:
-        check_numbers(
-            vars(self),
-            BOUNDS_MESSAGE,
-            train_images=Bounds(at_least=1, at_most=MAX_SYNTHETIC_IMAGES),
-            test_images=Bounds(at_least=1, at_most=MAX_SYNTHETIC_IMAGES),
-            image_size=IMAGE_SIZE_BOUNDS,
-            **dict.fromkeys(("shape_agreement", "texture_agreement", "test_texture_agreement", "difficulty"), SHARE),
-            distance=Bounds(at_least=MIN_PAIR_DISTANCE, at_most=1),
-        )
+        super().__post_init__()
         agreements = (self.shape_agreement, self.texture_agreement, self.test_texture_agreement)
         if self.task != "shape" and agreements != (1.0, 0.1, None):
             raise InputError(f"task {self.task} has no shape_agreement and texture_agreement; they need task shape")
@@ -184,11 +169,11 @@ class InputResolution:
     def __post_init__(self) -> None:
         rows, cols = self.image_size
         bounds = Bounds(at_least=1, at_most=2048, is_whole=True)
-        check_numbers({"rows": rows, "cols": cols}, BOUNDS_MESSAGE, rows=bounds, cols=bounds)
+        check_numbers({"rows": rows, "cols": cols}, rows=bounds, cols=bounds)
 
 
 @dataclass(frozen=True)
-class ImageOptions:
+class ImageOptions(Bounded):
     """Options of all images that are not made or published for this purpose.
 
     Args:
@@ -203,14 +188,14 @@ class ImageOptions:
 
     image_size: int | tuple[int, int] | None = 64
     resize: Resize = "crop"
-    test_fraction: float = 0.2
+    test_fraction: Annotated[float, Bounds(above=0, below=1)] = 0.2
     split_seed: int = 0
     cache: Path | None = None
 
     def __post_init__(self) -> None:
         if self.image_size is not None:
             as_rows_and_cols("image_size", self.image_size)
-        check_numbers(vars(self), "{name}: {value}; it must be {bounds}", test_fraction=Bounds(above=0, below=1))
+        super().__post_init__()
 
 
 @dataclass(frozen=True)
@@ -228,11 +213,7 @@ class FileOptions(ImageOptions):
     image_size: int | tuple[int, int] = 64
     skip_unreadable: bool = False
     duplicates: Duplicates = "keep"
-    max_images: int | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_numbers(vars(self), "{name}: {value}; it must be {bounds}", max_images=Bounds(at_least=1, is_whole=True))
+    max_images: Annotated[int | None, Bounds(at_least=1, is_whole=True)] = None
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,14 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Int64
 from torch import Tensor
 
-from vit_vs_cnn.bounds import AT_LEAST_1, Bounds, check_numbers
+from vit_vs_cnn.bounds import AT_LEAST_1, Bounded, Bounds, check_numbers
 from vit_vs_cnn.data.near_duplicates import ALGORITHM_VERSION, near_duplicate_pairs
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.files import read_mapping, write_text
@@ -27,7 +28,7 @@ PairRow = tuple[str, str, float, str, str]
 
 
 @dataclass(frozen=True)
-class NearDuplicates:
+class NearDuplicates(Bounded):
     """Near-duplicates between the test images and the images that runs used, validation images included.
 
     Arguments:
@@ -40,14 +41,14 @@ class NearDuplicates:
     """
 
     fingerprint: str
-    test_images: int
+    test_images: Annotated[int, AT_LEAST_1]
     by_subset: dict[str, list[int]]
     method: int
     pairs: list[PairRow]
 
     def __post_init__(self) -> None:
         """Raises InputError: an index that is not one of the test images."""
-        check_numbers(vars(self), test_images=AT_LEAST_1)
+        super().__post_init__()
         places = Bounds(at_least=0, below=self.test_images, is_whole=True)
         for index in itertools.chain(*self.by_subset.values()):
             check_numbers({"by_subset": index}, by_subset=places)

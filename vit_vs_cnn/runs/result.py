@@ -15,9 +15,9 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-from vit_vs_cnn.bounds import AT_LEAST_0, AT_LEAST_1, SHARE, check_numbers
+from vit_vs_cnn.bounds import AT_LEAST_0, AT_LEAST_1, SHARE, Bounded
 from vit_vs_cnn.config.schema import Budget, RecipeSource, TuningProvenance
 from vit_vs_cnn.errors import DamagedFile
 from vit_vs_cnn.mappings import group_by
@@ -89,7 +89,7 @@ class RunStart:
 
 
 @dataclass(frozen=True)
-class RunData:
+class RunData(Bounded):
     """The images of a run.
 
     Arguments:
@@ -100,8 +100,8 @@ class RunData:
     """
 
     subset: str
-    training_images: int
-    validation_images: int
+    training_images: Annotated[int, AT_LEAST_1]
+    validation_images: Annotated[int, AT_LEAST_0]
     source: str | None = None
     fingerprint: str | None = None
     fold: int | None = None
@@ -109,12 +109,12 @@ class RunData:
     data_details: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        check_numbers(vars(self), training_images=AT_LEAST_1, validation_images=AT_LEAST_0)
+        super().__post_init__()
         _check_types(self.data_details, "data_details", skipped=dict[str, dict[str, int]])
 
 
 @dataclass(frozen=True)
-class TrainingCost:
+class TrainingCost(Bounded):
     """The cost of a training.
 
     Arguments:
@@ -128,23 +128,18 @@ class TrainingCost:
         teacher_training_flops: training FLOPs of its teacher; None without one, or if another experiment trained it.
     """
 
-    parameters: int
-    macs: int
-    steps: int
-    images_processed: int
-    passes: int
-    train_seconds: float
-    devices: int
+    parameters: Annotated[int, AT_LEAST_0]
+    macs: Annotated[int, AT_LEAST_0]
+    steps: Annotated[int, AT_LEAST_0]
+    images_processed: Annotated[int, AT_LEAST_0]
+    passes: Annotated[int, AT_LEAST_1]
+    train_seconds: Annotated[float, AT_LEAST_0]
+    devices: Annotated[int, AT_LEAST_1]
     precision: str
-    planned_steps: int | None = None
-    image_seconds: float | None = None
-    further_flops: int = 0
-    teacher_training_flops: int | None = None
-
-    def __post_init__(self) -> None:
-        names = ("parameters", "macs", "steps", "images_processed", "train_seconds", "planned_steps", "image_seconds")
-        names += ("further_flops", "teacher_training_flops")
-        check_numbers(vars(self), **dict.fromkeys(names, AT_LEAST_0), devices=AT_LEAST_1, passes=AT_LEAST_1)
+    planned_steps: Annotated[int | None, AT_LEAST_0] = None
+    image_seconds: Annotated[float | None, AT_LEAST_0] = None
+    further_flops: Annotated[int, AT_LEAST_0] = 0
+    teacher_training_flops: Annotated[int | None, AT_LEAST_0] = None
 
     @property
     def flops(self) -> int:
@@ -159,7 +154,7 @@ class TrainingCost:
 
 
 @dataclass(frozen=True)
-class Scores:
+class Scores(Bounded):
     """The accuracy of a trained network.
 
     Arguments:
@@ -170,29 +165,18 @@ class Scores:
     """
 
     scored_on: ScoredOn
-    scored_images: int
-    accuracy: float
-    loss: float | None = None
-    calibration_error: float | None = None
-    test_evaluations: int = 0
+    scored_images: Annotated[int, AT_LEAST_1]
+    accuracy: Annotated[float, SHARE]
+    loss: Annotated[float | None, AT_LEAST_0] = None
+    calibration_error: Annotated[float | None, AT_LEAST_0] = None
+    test_evaluations: Annotated[int, AT_LEAST_0] = 0
     log_entry: str | None = None
-    validation_accuracy: float | None = None
+    validation_accuracy: Annotated[float | None, SHARE] = None
     validation_curve: tuple[tuple[int, float], ...] | None = None
     temperature: float | None = None
     penalty: float | None = None
     variant: int | None = None
     metrics: dict[str, Any] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        check_numbers(
-            vars(self),
-            scored_images=AT_LEAST_1,
-            accuracy=SHARE,
-            validation_accuracy=SHARE,
-            loss=AT_LEAST_0,
-            calibration_error=AT_LEAST_0,
-            test_evaluations=AT_LEAST_0,
-        )
 
     @property
     def accuracy_interval(self) -> "Estimate":
@@ -234,7 +218,7 @@ class Provenance:
 
 
 @dataclass(frozen=True)
-class RunResult:
+class RunResult(Bounded):
     """One model, trained on one subset with one budget and seed.
 
     Arguments:
@@ -246,7 +230,7 @@ class RunResult:
 
     run: str
     model: str
-    train_size: int
+    train_size: Annotated[int, AT_LEAST_1]
     seed: int
     weights: str
     start: RunStart
@@ -255,7 +239,7 @@ class RunResult:
     scores: Scores
     provenance: Provenance
     budget: str | None = None
-    batch_size: int | None = None
+    batch_size: Annotated[int | None, AT_LEAST_1] = None
     recipe_source: RecipeSource | None = None
     tuning: TuningProvenance | None = None
     architecture: dict[str, Any] = field(default_factory=dict)
@@ -263,7 +247,7 @@ class RunResult:
     conditions: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        check_numbers(vars(self), train_size=AT_LEAST_1, batch_size=AT_LEAST_1)
+        super().__post_init__()
         _check_types(self.recipe, "recipe", augmentation=dict[str, Any] | None)
         _ = self.parsed_budget
 

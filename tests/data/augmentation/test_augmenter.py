@@ -82,7 +82,7 @@ def test_values_out_of_range_are_refused_by_name():
     }
     areas = [("resized_crop", area) for area in ((0.0, 1.0), (0.5, 1.5), (0.9, 0.2))]
     for name, value in (*values.items(), *areas, ("transform", {"class_path": "x"})):
-        with refused(f"augmentation.{name}"):
+        with refused(name):
             Augmentation(**{name: value})
 
 
