@@ -1,6 +1,7 @@
 """Latency, throughput and memory of networks, timed in turns so that a slow moment affects all of them."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -40,18 +41,15 @@ def measure_cost(
         - ``throughput``: images per second by batch size, median of the rounds; ``best_batch``: batch size of the most;
         - ``peak_bytes``: memory of one pass over ``PEAK_BATCH`` images on a GPU, weights excluded; None on a CPU.
     """
-    networks = {name: model.network for name, model in trained.items()}
-    device = str(next(next(iter(networks.values())).parameters()).device)
+    device = str(next(next(iter(trained.values())).network.parameters()).device)
 
     def tasks(batch: int) -> dict[str, Callable[[], Any]]:
         shapes, generator = {model.image_shape for model in trained.values()}, torch.Generator()
         images = {s: torch.randn(batch, *s, generator=generator.manual_seed(0)).to(device) for s in shapes}
-        return {
-            name: (lambda network=networks[name], shape=model.image_shape: network(images[shape]))
-            for name, model in trained.items()
-        }
+        inputs = {name: images[model.image_shape] for name, model in trained.items()}
+        return {name: partial(model.network, inputs[name]) for name, model in trained.items()}
 
-    throughput: dict[str, dict[int, float]] = {name: {} for name in networks}
+    throughput: dict[str, dict[int, float]] = {name: {} for name in trained}
     with torch.inference_mode():
         report_progress("latency of one image")
         single = time_in_turns(tasks(1), rounds=rounds, warmup=5, device=device)
@@ -61,7 +59,7 @@ def measure_cost(
                 seconds = time_in_turns(tasks(batch), rounds=batch_rounds, warmup=1, device=device)
             except torch.OutOfMemoryError:
                 break
-            for name in networks:
+            for name in trained:
                 throughput[name][batch] = batch / float(np.median(seconds[name]))
             if max(map(max, seconds.values())) > MAX_BATCH_SECONDS:
                 break

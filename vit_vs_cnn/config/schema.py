@@ -229,13 +229,12 @@ class Protocol(Bounded):
         for name, values in (("train_sizes", self.train_sizes), ("seeds", self.seeds)):
             if not isinstance(values, list | tuple):
                 raise InputError(f"{name}: expected a list, got {values!r}")
-        if not self.train_sizes or not self.seeds:
-            raise InputError("train_sizes and seeds must each name at least one value")
-        if min(self.seeds) < 0:
-            raise InputError(f"seeds must be 0 or above, got {min(self.seeds)}")
-        for name, values in (("train_sizes", self.train_sizes), ("seeds", self.seeds)):
+            if not values:
+                raise InputError("train_sizes and seeds must each name at least one value")
             if repeated := [value for number, value in enumerate(values) if value in values[:number]]:
                 raise InputError(f"{name} must not name a value twice, got {repeated[0]} again")
+        if min(self.seeds) < 0:
+            raise InputError(f"seeds must be 0 or above, got {min(self.seeds)}")
         super().__post_init__()
         check_numbers({"threads": self.thread_count}, threads=Bounds(at_least=1, at_most=MAX_THREADS))
         if not self.test_folds and self.scored_on == "test":

@@ -169,9 +169,8 @@ def _read_test_images(findings: Findings) -> TestImages | None:
             predictions = Predictions.from_arrays(load_run_predictions(findings.folder, r.run))
             runs.append(RunPredictions(display_name(r.model), r.seed, r.data.subset, r.test_set, predictions))
             test = tests.setdefault(r.test_set, pool.test(r.seed))
-            if predictions.labels.tolist() != test.labels.tolist():
-                return None
-            if [*map(str, predictions.sample_ids)] != [*map(str, test.sample_ids)]:
+            is_same = [*map(str, predictions.sample_ids)] == [*map(str, test.sample_ids)]
+            if not is_same or predictions.labels.tolist() != test.labels.tolist():
                 return None
     except (InputError, OSError):
         return None

@@ -4,9 +4,9 @@ import importlib
 import inspect
 import math
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
-from vit_vs_cnn.bounds import AT_LEAST_0, SHARE, SHARE_ABOVE_0, Bounds, check_numbers
+from vit_vs_cnn.bounds import AT_LEAST_0, SHARE, SHARE_ABOVE_0, Bounded, Bounds
 from vit_vs_cnn.errors import InputError, one_line
 from vit_vs_cnn.training.python_objects import find_factory, replace_objects
 from vit_vs_cnn.typed_values import build
@@ -18,10 +18,11 @@ if TYPE_CHECKING:
 DecayShape = Literal["cosine", "linear", "constant"]
 #: Name under which a custom class is registered with timm.
 _CUSTOM_OPTIMIZER_NAME = "custom"
+_DECAY_RATE = Bounds(at_least=0, below=1)
 
 
 @dataclass(frozen=True)
-class Optimizer:
+class Optimizer(Bounded):
     """Optimizer and its settings.
 
     Args:
@@ -38,19 +39,17 @@ class Optimizer:
     """
 
     name: str = "adamw"
-    lr: float = 1e-3
-    weight_decay: float = 0.05
-    momentum: float = 0.9
+    lr: Annotated[float, Bounds(above=0)] = 1e-3
+    weight_decay: Annotated[float, AT_LEAST_0] = 0.05
+    momentum: Annotated[float, _DECAY_RATE] = 0.9
     betas: tuple[float, float] | None = None
     options: dict[str, Any] = field(default_factory=dict)
-    layer_decay: float | None = None
+    layer_decay: Annotated[float | None, SHARE_ABOVE_0] = None
 
     def __post_init__(self) -> None:
-        rate = Bounds(at_least=0, below=1)
-        numbers = {"lr": Bounds(above=0), "weight_decay": AT_LEAST_0, "momentum": rate, "layer_decay": SHARE_ABOVE_0}
-        check_numbers(vars(self), **numbers)
-        if not all(map(rate.hold, self.betas or ())):
-            raise InputError(f"betas {self.betas} must be {rate}")
+        super().__post_init__()
+        if not all(map(_DECAY_RATE.hold, self.betas or ())):
+            raise InputError(f"betas {self.betas} must be {_DECAY_RATE}")
 
     @property
     def is_custom(self) -> bool:
@@ -110,7 +109,7 @@ class Optimizer:
 
 
 @dataclass(frozen=True)
-class Schedule:
+class Schedule(Bounded):
     """Learning rate as a share of its peak: linear warm-up, then decay to ``final``.
 
     All values are shares of the run, so that one schedule fits every budget.
@@ -122,13 +121,13 @@ class Schedule:
     """
 
     name: DecayShape = "cosine"
-    warmup: float = 0.05
-    final: float = 0.0
+    warmup: Annotated[float, SHARE] = 0.05
+    final: Annotated[float, SHARE] = 0.0
 
     def __post_init__(self) -> None:
         if self.name not in get_args(DecayShape):
             raise InputError(f"schedule is {self.name!r}; allowed: {', '.join(get_args(DecayShape))}")
-        check_numbers(vars(self), warmup=SHARE, final=SHARE)
+        super().__post_init__()
 
     def factor(self, step: int, steps: int) -> float:
         """Learning rate of optimizer step ``step`` (from 0) in a run of ``steps``, as a share of the peak.
