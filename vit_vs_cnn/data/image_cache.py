@@ -12,7 +12,7 @@ import warnings
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -49,6 +49,7 @@ Item = TypeVar("Item")
 Pixels = UInt8[np.ndarray, "count channels rows cols"]
 
 
+@dataclass(eq=False, repr=False)
 class CachedImages:
     """A source of images that are stored in a memory-mapped file. Nothing is read before a method is called.
 
@@ -59,32 +60,22 @@ class CachedImages:
             have that size.
     """
 
-    def __init__(
-        self,
-        kind: str,
-        list_images: Callable[[], ImageListing],
-        read: Callable[[ImageListing], tuple[ImageListing, Pixels]],
-        root: Path | None = None,
-        options: FolderOptions | TableOptions | None = None,
-        *,
-        stored: "CachedImages | None" = None,
-    ) -> None:
-        self.stored = stored
-        self.kind = kind
-        self.root = root
-        self.options = options
-        self._skipped: dict[str, Any] | None = None
-        self._list_images = list_images
-        self._read = read
+    kind: str
+    list_images: Callable[[], ImageListing]
+    read: Callable[[ImageListing], tuple[ImageListing, Pixels]]
+    root: Path | None = None
+    options: FolderOptions | TableOptions | None = None
+    stored: "CachedImages | None" = None
+    _skipped: dict[str, Any] | None = field(default=None, init=False)
 
     @cached_property
     def listed(self) -> ImageListing:
         """All images, before any is read. They are listed once, so files that are added later move no image."""
-        return self._list_images()
+        return self.list_images()
 
     @cached_property
     def _stored(self) -> tuple[ImageListing, Pixels]:
-        listing, pixels = self._read(self.listed)
+        listing, pixels = self.read(self.listed)
         reasons = ("equal to an earlier one", "with copies in other classes")
         counts = [pair for pair in zip(listing.dropped, reasons, strict=True) if pair[0]]
         if text := " and ".join(f"{format_count(count, 'image')} {reason}" for count, reason in counts):

@@ -8,6 +8,7 @@ wait for the device. Each image has its own parameters.
 
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -50,15 +51,15 @@ Floats = Float32[Tensor, "batch channels rows cols"]
 Augmented = tuple[Floats, Int64[Tensor, "batch"] | Float32[Tensor, "batch classes"]]
 
 
+@dataclass(frozen=True, eq=False)
 class CustomTransform:
     """Calls ``transform(image)``, from and to ``uint8 (channels, rows, cols)``, such as torchvision's transforms.
 
     The global generators of PyTorch, numpy and Python are seeded for each image, and their states are restored.
     """
 
-    def __init__(self, transform: Callable[[Tensor], Any], name: str) -> None:
-        self.transform = transform
-        self.name = name
+    transform: Callable[[Tensor], Any]
+    name: str
 
     def __call__(self, images: ImageBytes, seeds: Sequence[int]) -> ImageBytes:
         """The transformed images, each with its seed. Raises InputError: it fails, or returns no such image."""
