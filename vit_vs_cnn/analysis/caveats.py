@@ -43,29 +43,25 @@ def blocking_caveat(results: Sequence[RunResult], plan: AnalysisPlan | None, log
         if unplanned := sorted(budgets - {plan.budget}):
             text = f"some of their runs had {' or '.join(unplanned)}, and {plan.budget} were planned"
             return Caveat(CaveatKind.UNPLANNED_BUDGET, text)
-    of_log = [log_caveats.get(r.model) for r in results]
-    caveat = shared_caveat(of_log, group_by(results, _model), (r.cost.ended_early for r in results))
+    caveat = shared_caveat([log_caveats.get(r.model) for r in results], group_by(results, _model))
     if caveat is None and any(r.scores.scored_on is not ScoredOn.TEST for r in results):
         return Caveat(CaveatKind.VALIDATION_SCORES, "they were scored on validation images")
     return caveat
 
 
 def shared_caveat(
-    log_caveats: Iterable[Caveat | None],
-    runs: Mapping[str, Iterable[RunResult | None]],
-    ended_early: Iterable[bool | None],
+    log_caveats: Iterable[Caveat | None], runs: Mapping[str, Collection[RunResult | None]]
 ) -> Caveat | None:
     """Reason why two models allow no conclusion, in an experiment or in ``compare``; None if there is none.
 
     Arguments:
         runs: results of each model; None for a network without a recorded result.
-        ended_early: for each run, whether it stopped before the end of its budget; None if unknown.
     """
     if texts := sorted({caveat.text for caveat in log_caveats if caveat is not None}):
         return Caveat(CaveatKind.TEST_SET_LOG, "; ".join(texts))
     if (unequal := recipe_caveat(runs)) is not None:
         return unequal
-    if any(ended_early):
+    if any(result is not None and result.cost.ended_early for group in runs.values() for result in group):
         return Caveat(CaveatKind.STOPPED_EARLY, "some of their runs stopped before their budget ended")
     return None
 

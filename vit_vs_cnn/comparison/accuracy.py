@@ -182,12 +182,8 @@ def _compare_pair(
     first: Sequence[TestedEntry], second: Sequence[TestedEntry], experiment: ExperimentComparisons, chance: float
 ) -> tuple[PairComparison, tuple[float, float]]:
     ours, theirs, paired = pair_networks(first, second)
-    both = [*first, *second]
-    caveat = shared_caveat(
-        (t.log_caveat for t in both),
-        {members[0].group: [t.result for t in members] for members in (first, second)},
-        (t.result and t.result.cost.ended_early for t in both),
-    )
+    results = {members[0].group: [t.result for t in members] for members in (first, second)}
+    caveat = shared_caveat((t.log_caveat for t in (*first, *second)), results)
     seeds, rules = experiment.find_analysis([t.seed for t in ours] if paired else [None], caveat)
     chosen = [i for i, t in enumerate(ours) if not paired or not seeds or t.seed in seeds]
     sides = ([ours[i] for i in chosen], [theirs[i] for i in chosen]) if paired else (ours, theirs)

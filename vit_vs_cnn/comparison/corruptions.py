@@ -8,7 +8,6 @@ of 1/32 of the shorter side (at least one pixel); no snow and frost. Accuracies 
 
 import io
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import torch
 from jaxtyping import UInt8
@@ -17,6 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from vit_vs_cnn.counter_random import derive_seed
+from vit_vs_cnn.data.augmentation.policy import apply_torchvision
 
 Bytes = UInt8[Tensor, "images channels rows cols"]
 LEVELS = (1, 2, 3, 4, 5)
@@ -37,13 +37,6 @@ def corrupt(images: Bytes, name: str, level: int, *, seed: int = 0) -> Bytes:
     return torch.cat(chunks)[: len(images)]
 
 
-def _apply(name: str, *arguments: Any) -> Any:
-    """An operation of torchvision, which is imported at its first use."""
-    from torchvision.transforms.v2 import functional
-
-    return getattr(functional, name)(*arguments)
-
-
 def impulse_noise(images: Tensor, share: float) -> Tensor:
     """Salt and pepper: a share of the values becomes black or white."""
     uniform = torch.rand(images.shape)
@@ -54,7 +47,9 @@ def gaussian_blur(images: Tensor, units: float) -> Tensor:
     """Blur along rows, then along columns, which is faster than both at once."""
     sigma = units * _unit(images)
     size = 2 * min(int(3 * sigma + 1), min(images.shape[-2:]) - 1) + 1
-    return _apply("gaussian_blur", _apply("gaussian_blur", images, [size, 1], sigma), [1, size], sigma)
+    return apply_torchvision(
+        "gaussian_blur", apply_torchvision("gaussian_blur", images, [size, 1], sigma), [1, size], sigma
+    )
 
 
 def defocus_blur(images: Tensor, units: float) -> Tensor:
@@ -111,8 +106,8 @@ def jpeg(images: Tensor, quality: float) -> Tensor:
     """JPEG compression by Pillow, equal to torchvision's ``jpeg``, which calls a deprecated function."""
     decoded = []
     for image in images.mul(255).round().byte():
-        _apply("to_pil_image", image).save(file := io.BytesIO(), "JPEG", quality=int(quality))
-        decoded.append(_apply("pil_to_tensor", Image.open(file)))
+        apply_torchvision("to_pil_image", image).save(file := io.BytesIO(), "JPEG", quality=int(quality))
+        decoded.append(apply_torchvision("pil_to_tensor", Image.open(file)))
     return torch.stack(decoded) / 255
 
 
@@ -131,7 +126,10 @@ def _displaced(images: Tensor, offsets: Tensor | float = 0, mode: str = "bilinea
 
 #: A function of images in [0, 1] and a strength, and its strengths at five levels.
 CORRUPTIONS: Mapping[str, tuple[Callable[[Tensor, float], Tensor], tuple[float, ...]]] = {
-    "gaussian_noise": (lambda x, sigma: _apply("gaussian_noise", x, 0.0, sigma), (0.04, 0.06, 0.08, 0.10, 0.14)),
+    "gaussian_noise": (
+        lambda x, sigma: apply_torchvision("gaussian_noise", x, 0.0, sigma),
+        (0.04, 0.06, 0.08, 0.10, 0.14),
+    ),
     "shot_noise": (lambda x, photons: x + (x / photons).sqrt() * torch.randn_like(x), (250.0, 120.0, 70.0, 45.0, 28.0)),
     "impulse_noise": (impulse_noise, (0.01, 0.02, 0.04, 0.07, 0.11)),
     "speckle_noise": (lambda x, sigma: x + x * sigma * torch.randn_like(x), (0.08, 0.12, 0.17, 0.23, 0.30)),
@@ -141,9 +139,9 @@ CORRUPTIONS: Mapping[str, tuple[Callable[[Tensor, float], Tensor], tuple[float, 
     "motion_blur": (motion_blur, (1.5, 2.5, 3.5, 5.0, 7.0)),
     "zoom_blur": (zoom_blur, (1.08, 1.14, 1.20, 1.28, 1.40)),
     "fog": (fog, (0.2, 0.3, 0.4, 0.5, 0.62)),
-    "brightness": (lambda x, factor: _apply("adjust_brightness", x, factor), (1.12, 1.25, 1.4, 1.6, 1.9)),
-    "contrast": (lambda x, factor: _apply("adjust_contrast", x, factor), (0.75, 0.5, 0.4, 0.3, 0.15)),
-    "saturate": (lambda x, factor: _apply("adjust_saturation", x, factor), (0.7, 0.5, 0.3, 0.15, 0.0)),
+    "brightness": (lambda x, factor: apply_torchvision("adjust_brightness", x, factor), (1.12, 1.25, 1.4, 1.6, 1.9)),
+    "contrast": (lambda x, factor: apply_torchvision("adjust_contrast", x, factor), (0.75, 0.5, 0.4, 0.3, 0.15)),
+    "saturate": (lambda x, factor: apply_torchvision("adjust_saturation", x, factor), (0.7, 0.5, 0.3, 0.15, 0.0)),
     "elastic": (elastic, (0.4, 0.6, 0.85, 1.2, 1.6)),
     "pixelate": (pixelate, (0.75, 0.6, 0.5, 0.4, 0.3)),
     "jpeg": (jpeg, (75.0, 50.0, 30.0, 18.0, 10.0)),

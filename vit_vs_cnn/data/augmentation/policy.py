@@ -10,7 +10,7 @@ slice. The slices are known on the CPU, so the CPU never waits for a GPU.
 
 from collections.abc import Callable
 from itertools import accumulate, pairwise, product
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float32, Int32, Int64
@@ -83,15 +83,11 @@ def _blended(images: Tensor, references: Tensor, levels: Tensor) -> Tensor:
     return images.mul(levels).add_(references * (1 - levels)).clamp_(0, 255).byte()
 
 
-def _without_level(name: str) -> Callable[[Tensor, Tensor], Tensor]:
-    """An operation of torchvision, which is imported at its first use."""
+def apply_torchvision(name: str, *arguments: Any) -> Any:
+    """Apply an operation of torchvision, which is imported at its first use."""
+    from torchvision.transforms.v2 import functional
 
-    def operation(images: Tensor, levels: Tensor) -> Tensor:
-        from torchvision.transforms.v2 import functional
-
-        return getattr(functional, name)(images)
-
-    return operation
+    return getattr(functional, name)(*arguments)
 
 
 GEOMETRIC = ("ShearX", "ShearY", "TranslateX", "TranslateY", "Rotate")
@@ -102,8 +98,8 @@ PHOTOMETRIC: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "Sharpness": sharpness,
     "Posterize": posterize,
     "Solarize": solarize,
-    "AutoContrast": _without_level("autocontrast"),
-    "Equalize": _without_level("equalize"),
+    "AutoContrast": lambda images, _: apply_torchvision("autocontrast", images),
+    "Equalize": lambda images, _: apply_torchvision("equalize", images),
 }
 OPERATIONS = ("Identity", *GEOMETRIC, *PHOTOMETRIC)
 """In the order of a sorted batch: geometric operations are neighbours, so one look-up does them all."""
