@@ -19,6 +19,7 @@ from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
 import docstring_parser
 
+from vit_vs_cnn.bounds import Bounds
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.strict_yaml import LARGEST
 
@@ -45,6 +46,7 @@ class Setting:
     hint: Any
     default: Any = REQUIRED
     help: str = ""
+    bounds: Bounds | None = None
 
     @cached_property
     def block(self) -> type | None:
@@ -69,8 +71,8 @@ def list_settings(target: Callable[..., Any]) -> dict[str, Setting]:
         if factory is not dataclasses.MISSING:
             default = factory()
         hint = Any if isinstance(parameter.annotation, str) or not parameter.annotation else parameter.annotation
-        hint = get_args(hint)[0] if get_origin(hint) is Annotated else hint
-        settings[name] = Setting(name, hint, default, " ".join(helps.get(name, "").replace("``", "").split()))
+        hint, bounds = get_args(hint) if get_origin(hint) is Annotated else (hint, None)
+        settings[name] = Setting(name, hint, default, " ".join(helps.get(name, "").replace("``", "").split()), bounds)
     return settings
 
 

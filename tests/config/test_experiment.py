@@ -190,9 +190,10 @@ def _schema_errors(values):
     return [error.message for error in Draft202012Validator(config_schema()).iter_errors(values)]
 
 
-def test_the_json_schema_refuses_unknown_names_types_and_choices_and_is_that_of_the_command(run_command):
+def test_the_json_schema_refuses_unknown_names_types_choices_and_bounds_and_is_that_of_the_command(run_command):
     wrong = {"models": {"vit": {"nam": "vit_nano"}}}, {"protocol": {"seeds": "all"}}, {"executor": {"name": "slurm"}}
-    assert all(_schema_errors(values) for values in wrong)
+    assert all(_schema_errors(values) for values in (*wrong, {"tuning": {"trials": 0}}))
+    assert not _schema_errors({"tuning": {"trials": None}})
     assert run_command("schema").out == (CONFIGS[0].parent / "schema.json").read_text()
 
 

@@ -15,6 +15,8 @@ from vit_vs_cnn.training.optimization import Optimizer
 from vit_vs_cnn.typed_values import REQUIRED, list_settings, union_args
 
 _NAMES = {int: "integer", float: "number", bool: "boolean", str: "string", Path: "string", types.NoneType: "null"}
+#: Keywords for the ends of ``Bounds``.
+_ENDS = {"at_least": "minimum", "above": "exclusiveMinimum", "at_most": "maximum", "below": "exclusiveMaximum"}
 #: Blocks that may be written as a single string.
 _SHORT_FORMS = (Executor, Finetuning, ModelConfig, Optimizer, Weights)
 
@@ -22,7 +24,7 @@ _SHORT_FORMS = (Executor, Finetuning, ModelConfig, Optimizer, Weights)
 def config_schema() -> dict[str, Any]:
     """JSON schema (draft 2020-12) of a config. No setting is required, as a config may have a base.
 
-    It checks names, types and fixed choices. ``train`` also checks ranges, and settings that exclude each other.
+    It checks names, types, fixed choices and bounds. ``train`` also checks settings that exclude each other.
     """
     definitions: dict[str, Any] = {}
     schema = _block_schema(Experiment, definitions)
@@ -44,6 +46,9 @@ def _block_schema(block: type, definitions: dict[str, Any]) -> dict[str, Any]:
             schema["description"] = setting.help
         if setting.default is not REQUIRED and not dataclasses.is_dataclass(setting.default):
             schema["default"] = json.loads(json.dumps(setting.default, default=str))
+        if setting.bounds is not None:
+            ends = {key: getattr(setting.bounds, name) for name, key in _ENDS.items()}
+            schema |= {key: end for key, end in ends.items() if end is not None}
     return {"type": "object", "properties": properties, "additionalProperties": False}
 
 
