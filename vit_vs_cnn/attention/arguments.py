@@ -1,7 +1,6 @@
 """Names of tensor shapes that signatures use, and checks of arguments."""
 
 from collections.abc import Iterable
-from typing import TypeAlias
 
 import torch
 from jaxtyping import Bool, Float
@@ -24,22 +23,8 @@ Heads = Float[Tensor, "batch heads tokens head_dim"]
 HeadValues = Float[Tensor, "batch heads tokens value_head_dim"]
 TokenWeights = Float[Tensor, "batch heads tokens tokens"]
 
-#: True where a query may attend, of any shape that broadcasts.
-AnyMask = Bool[Tensor, "..."]
-#: True where a query may attend, broadcast against (batch, heads, queries, keys) from the right.
-Mask: TypeAlias = (
-    Bool[Tensor, "#batch #heads #queries #keys"]
-    | Bool[Tensor, "#heads #queries #keys"]
-    | Bool[Tensor, "#queries #keys"]
-    | Bool[Tensor, "#keys"]
-)
-#: Number added to each score, broadcast like a mask.
-Bias: TypeAlias = (
-    Float[Tensor, "#batch #heads #queries #keys"]
-    | Float[Tensor, "#heads #queries #keys"]
-    | Float[Tensor, "#queries #keys"]
-    | Float[Tensor, "#keys"]
-)
+#: True where a query may attend; numbers that are added to the scores. Of any shape that broadcasts against the scores.
+AnyMask, AnyBias = Bool[Tensor, "..."], Float[Tensor, "..."]
 
 MESSAGE = "{name} must be {bounds}, but is {value!r}"
 

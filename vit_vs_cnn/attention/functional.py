@@ -8,11 +8,10 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from vit_vs_cnn.attention.arguments import (
+    AnyBias,
     AnyMask,
     AttentionOutput,
-    Bias,
     Keys,
-    Mask,
     Queries,
     Values,
     Weights,
@@ -84,8 +83,8 @@ def scaled_dot_product_attention(
     keys: Keys,
     values: Values,
     *,
-    mask: Mask | None = None,
-    bias: Bias | None = None,
+    mask: AnyMask | None = None,
+    bias: AnyBias | None = None,
     dropout: float = 0.0,
     scale: float | None = None,
     return_weights: bool = False,

@@ -6,7 +6,7 @@ from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from vit_vs_cnn.attention.arguments import AnyMask, Weights, check_positive, check_probability
+from vit_vs_cnn.attention.arguments import AnyBias, AnyMask, Weights, check_positive, check_probability
 from vit_vs_cnn.attention.functional import scaled_dot_product_attention
 from vit_vs_cnn.attention.relative import RelativePosition
 from vit_vs_cnn.attention.windows.blocks import BlockWindow
@@ -120,7 +120,7 @@ class MultiHeadAttention(nn.Module):
         values: Float[Tensor, "batch keys value_dim"] | None = None,
         *,
         mask: AnyMask | None = None,
-        bias: Float[Tensor, "..."] | None = None,
+        bias: AnyBias | None = None,
         return_weights: bool = False,
     ) -> Float[Tensor, "batch queries embed_dim"] | tuple[Float[Tensor, "batch queries embed_dim"], Weights]:
         """Attend in every head.

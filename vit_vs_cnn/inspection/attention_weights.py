@@ -9,14 +9,12 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
-from vit_vs_cnn.attention.arguments import check_choice, check_positive
+from vit_vs_cnn.attention.arguments import Images, check_choice, check_positive
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.models.input_wrappers import check_positions, list_wrappers, resize_for, unwrap
 from vit_vs_cnn.models.recording import AttentionRecorder, evaluation_mode, record_calls, use_torch_attention
 from vit_vs_cnn.models.vit import VisionTransformer
 
-#: Images, normalized, as a network takes them.
-Images = Float[Tensor, "batch channels rows cols"]
 #: One for each image.
 Classes = Int64[Tensor, "batch"]
 #: Module and name of torchvision's Vision Transformer.
@@ -76,9 +74,9 @@ def token_grid(network: nn.Module, image_size: tuple[int, int]) -> tuple[tuple[i
     Raises InputError: the network has no known tokens and no ``token_layout``, or its images have permuted blocks.
     """
     check_positions(network)
-    network = _uncompiled(network)
     for wrapper in list_wrappers(network):
-        network, image_size = wrapper.network, wrapper.image_size
+        image_size = wrapper.image_size
+    network = unwrap(network)
     if isinstance(network, VisionTransformer):
         return network.grid_size, network.num_prefix_tokens
     if (layout := find_layout(network)) is not None:
@@ -197,7 +195,7 @@ def attention_gradients(
             f"{type(network).__name__}: the logits do not depend on the recorded weights of layers {missing}, "
             "so these have no gradients"
         )
-    layout, reads = find_layout(unwrap(_uncompiled(network))), gradients[-1].abs().sum(dim=(0, 1, 3)) > 0
+    layout, reads = find_layout(unwrap(network)), gradients[-1].abs().sum(dim=(0, 1, 3)) > 0
     if layout is not None and (missed := (reads & (maps.query.sum(dim=0) == 0)).nonzero().flatten().tolist()):
         raise InputError(
             f"{type(network).__name__}: the classifier reads the tokens {missed}, but not according to "
@@ -227,7 +225,7 @@ def chosen_classes(logits: Float[Tensor, "batch classes"], classes: Classes | No
 
 def has_attention(network: nn.Module) -> bool:
     """True if ``attention_maps`` supports this kind of network; the weights of a particular one may be unavailable."""
-    network = unwrap(_uncompiled(network))
+    network = unwrap(network)
     if isinstance(network, VisionTransformer) or find_layout(network) is not None:
         return True
     return isinstance(getattr(network, "num_prefix_tokens", None), int) and hasattr(network, "patch_embed")
@@ -235,10 +233,8 @@ def has_attention(network: nn.Module) -> bool:
 
 def _compute_maps(network: nn.Module, images: Tensor, verify: bool, average_heads: bool = False) -> AttentionMaps:
     check_positions(network)
-    wrapped = _uncompiled(network)
-    network = unwrap(wrapped)
-    with evaluation_mode(wrapped):
-        images = resize_for(wrapped, images)
+    with evaluation_mode(network):
+        images, network = resize_for(network, images), unwrap(network)
         if isinstance(network, VisionTransformer):
             logits, weights, pooled = _returned_weights(network, images, average_heads)
         else:
@@ -259,11 +255,6 @@ def _compute_maps(network: nn.Module, images: Tensor, verify: bool, average_head
         raise InputError(f"{type(network).__name__} has rows of attention weights that do not sum to 1")
     query = _query(network, weights[0], num_prefix_tokens, pooled)
     return AttentionMaps(logits, weights, query, grid_size, num_prefix_tokens)
-
-
-def _uncompiled(network: nn.Module) -> nn.Module:
-    """The module inside of ``torch.compile``, whose compiled graph has no attention weights."""
-    return getattr(network, "_orig_mod", network)
 
 
 def _returned_weights(

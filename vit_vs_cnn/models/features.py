@@ -24,19 +24,6 @@ def find_classifier(network: nn.Module, num_classes: int) -> nn.Linear | None:
     return next((module for module in candidates if module is declared), candidates[-1] if candidates else None)
 
 
-def make_head(like: Tensor, num_classes: int, num_features: int) -> nn.Module:
-    """Linear head with normal weights of standard deviation 0.02 and zero biases; the identity for 0 classes.
-
-    It has the type and device of ``like``.
-    """
-    if not num_classes:
-        return nn.Identity()
-    head = nn.Linear(num_features, num_classes, device=like.device, dtype=like.dtype)
-    nn.init.normal_(head.weight, std=0.02)
-    nn.init.zeros_(head.bias)
-    return head
-
-
 def logits_and_features(network: nn.Module, images: Images, classifier: nn.Linear) -> tuple[Logits, Features]:
     """Logits ``W f + b`` and features ``f`` of one forward pass in the network's mode.
 

@@ -127,9 +127,9 @@ def list_wrappers(network: nn.Module) -> list[ResizedInput | PermutedInput]:
 
 
 def unwrap(network: nn.Module) -> nn.Module:
-    """Network without ``ResizedInput`` and ``PermutedInput``."""
+    """Network without ``torch.compile``, ``ResizedInput`` and ``PermutedInput``."""
     wrappers = list_wrappers(network)
-    return wrappers[-1].network if wrappers else network
+    return wrappers[-1].network if wrappers else getattr(network, "_orig_mod", network)
 
 
 def resize_for(network: nn.Module, images: Tensor) -> Tensor:

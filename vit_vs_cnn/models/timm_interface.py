@@ -10,7 +10,6 @@ from torch.utils.checkpoint import checkpoint
 
 from vit_vs_cnn.attention.arguments import Images, check_choice, check_probability
 from vit_vs_cnn.bounds import Size2d, as_rows_and_cols
-from vit_vs_cnn.models.features import make_head
 from vit_vs_cnn.models.presets import PRESETS
 from vit_vs_cnn.models.registry import create_model
 from vit_vs_cnn.models.timm_conversion import POOLS
@@ -69,7 +68,7 @@ class TimmInterface(nn.Module):
         return self.head
 
     def reset_classifier(self, num_classes: int, global_pool: str | None = None) -> None:
-        """Replace the head by a new, randomly initialized one; with 0 classes the model returns features.
+        """Replace the head by one with normal weights of std 0.02; with 0 classes the model returns features.
 
         Arguments:
             num_classes: number of logits; 0 for the pooled features ``(batch, num_features)``.
@@ -85,7 +84,12 @@ class TimmInterface(nn.Module):
         if num_classes and not has_pool:
             raise ValueError(f'a head needs a pool: global_pool="" with num_classes={num_classes}; use num_classes=0')
         self.num_classes, self.has_pool = num_classes, has_pool
-        self.head = make_head(next(self.parameters()), num_classes, self.num_features).train(self.training)
+        like, self.head = next(self.parameters()), nn.Identity()
+        if num_classes:
+            self.head = nn.Linear(self.num_features, num_classes, device=like.device, dtype=like.dtype)
+            nn.init.normal_(self.head.weight, std=0.02)
+            nn.init.zeros_(self.head.bias)
+        self.head.train(self.training)
 
     def classify(self, features: Tensor, pre_logits: bool) -> Tensor:
         """Logits of features ``(batch, num_features)``, after dropout; the features with ``pre_logits``."""

@@ -1,7 +1,6 @@
 """Temperature of a trained network, fitted on its validation images."""
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,10 +10,9 @@ from jaxtyping import Float, Int64
 from scipy import optimize
 from torch import Tensor, nn
 
-from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import DamagedFile
 from vit_vs_cnn.files import read_mapping
-from vit_vs_cnn.networks.evaluation import Predictions, hash_weights
+from vit_vs_cnn.networks.evaluation import hash_weights
 from vit_vs_cnn.runs.result import RunResult, read_result
 
 #: Validation images for a temperature: with few, all may be classified correctly.
@@ -37,21 +35,6 @@ class Calibration:
     def to_dict(self) -> dict[str, Any]:
         """The values in ``config.json``."""
         return {"temperature": self.temperature, "validation_images": self.images}
-
-
-def fit_on_validation(
-    predict_images: Callable[[LabelledImages], Predictions], validation: LabelledImages
-) -> tuple[Predictions | None, Calibration]:
-    """Predictions of the validation images, None without any, and the temperature fitted on them.
-
-    Raises:
-        TrainingDiverged: a prediction that is not finite.
-    """
-    count = len(validation)
-    predictions = predict_images(validation) if count else None
-    if predictions is None or count < MIN_VALIDATION_IMAGES:
-        return predictions, Calibration(count)
-    return predictions, Calibration(count, fit_temperature(predictions.logits, predictions.labels))
 
 
 def read_run_result(path: Path, network: nn.Module) -> RunResult | None:

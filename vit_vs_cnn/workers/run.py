@@ -40,7 +40,7 @@ from vit_vs_cnn.models.cost import seconds_per_image
 from vit_vs_cnn.models.presets import RESIZE_OPTIONS
 from vit_vs_cnn.networks.evaluation import evaluate_once, hash_weights
 from vit_vs_cnn.networks.preparation import PreparedRun, prepare
-from vit_vs_cnn.networks.temperature import fit_on_validation
+from vit_vs_cnn.networks.temperature import MIN_VALIDATION_IMAGES, fit_temperature
 from vit_vs_cnn.process import handle_signal
 from vit_vs_cnn.runs.experiment_folder import FailureKind, has_failed_since, is_locked, write_failure
 from vit_vs_cnn.runs.result import Provenance, RunData, RunResult, RunStart, RunState, ScoredOn, Scores, StartKind
@@ -305,8 +305,10 @@ def score(prepared: PreparedRun, fitted: FittedNetwork, data: ExperimentData, be
     """
     run, images = prepared.run, prepared.images
     weights = hash_weights(fitted.network)
-    validation, calibration = fit_on_validation(fitted.predict, images.validation)
-    log_entry, test_evaluations = None, 0
+    validation = fitted.predict(images.validation) if len(images.validation) else None
+    temperature, log_entry, test_evaluations = None, None, 0
+    if validation is not None and len(images.validation) >= MIN_VALIDATION_IMAGES:
+        temperature = fit_temperature(validation.logits, validation.labels)
     if run.scored_on is ScoredOn.TEST:
         log = TestSetLog(output_folder(run.experiment.folder), data.test_set(run.seed))
         predictions, log_entry = evaluate_once(
@@ -357,7 +359,7 @@ def score(prepared: PreparedRun, fitted: FittedNetwork, data: ExperimentData, be
             log_entry=log_entry,
             validation_accuracy=None if validation is None else validation.accuracy,
             validation_curve=tuple(validation_curve(run.folder / "metrics.csv").items()) if has_curve else None,
-            temperature=calibration.temperature,
+            temperature=temperature,
             penalty=fitted.penalty,
             variant=fitted.variant,
             metrics=metrics,

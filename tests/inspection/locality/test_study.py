@@ -18,7 +18,6 @@ from vit_vs_cnn.inspection.locality.layers import (
     ConvolutionFit,
     ExplainedVariance,
     attention_distance,
-    find_attention_layers,
     fixed_convolution,
     pass_layer,
     replace_attention,
@@ -227,11 +226,10 @@ def test_explained_variance_equals_sklearns_r2_score(maps):
 
 def test_replacing_attention_by_an_equal_convolution_keeps_the_outputs(images):
     network, images = convolving_vit(), images[:61]
-    layer, fit = find_attention_layers(network)[1], ConvolutionFit(3, padding="replicate")
-    passed = pass_layer(network, layer, images)
+    fit, passed = ConvolutionFit(3, padding="replicate"), pass_layer(network, 1, images)
     fit.update(*(to_map(tokens, GRID, 0) for tokens in (passed.inputs, passed.outputs)))
     before = copy.deepcopy(network.state_dict())
-    replaced = replace_attention(network, layer, fit.compute())
+    replaced = replace_attention(network, 1, fit.compute())
     torch.testing.assert_close(replaced(images), network(images), rtol=0, atol=1e-6)
     assert all(torch.equal(before[name], found) for name, found in network.state_dict().items())
 
@@ -239,7 +237,7 @@ def test_replacing_attention_by_an_equal_convolution_keeps_the_outputs(images):
 def test_attention_is_replaced_for_patch_tokens_and_not_for_the_class_token(images):
     network = tiny_vit(pool="class")
     zero = fixed_convolution(torch.zeros(18, 18, 3, 3), torch.zeros(18), "replicate")
-    last = replace_attention(network, find_attention_layers(network)[1], zero)
+    last = replace_attention(network, 1, zero)
     torch.testing.assert_close(last(images), network(images), rtol=0, atol=1e-12)
-    first = replace_attention(network, find_attention_layers(network)[0], zero)
+    first = replace_attention(network, 0, zero)
     assert (first(images) - network(images)).abs().max() > 1e-3

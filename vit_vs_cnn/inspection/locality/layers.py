@@ -2,7 +2,6 @@
 
 import copy
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import torch
@@ -57,7 +56,13 @@ class ConvolutionFit:
         outputs: Float[Tensor, "batch out_channels rows cols"],
     ) -> None:
         self.in_channels = inputs.shape[1]
-        patches, targets = patches_and_targets(inputs, outputs, self.kernel_size, self.padding)
+        margin, inputs = self.kernel_size // 2, inputs.double()
+        if self.padding == "valid":
+            outputs = crop_map(outputs, margin)
+        elif margin:
+            inputs = F.pad(inputs, (margin,) * 4, mode="replicate" if self.padding == "replicate" else "constant")
+        patches = F.unfold(inputs, self.kernel_size).transpose(1, 2).flatten(0, 1)
+        targets = outputs.double().flatten(2).transpose(1, 2).flatten(0, 1)
         self.rows += len(patches)
         sums = [patches.mT @ patches, patches.mT @ targets, patches.sum(dim=0), targets.sum(dim=0)]
         self.sums = [total + term for total, term in zip(self.sums, sums, strict=True)] if self.sums else sums
@@ -75,35 +80,10 @@ class ConvolutionFit:
         return fixed_convolution(weight, output_mean - input_mean @ solution, self.padding)
 
 
-def patches_and_targets(inputs: Tensor, outputs: Tensor, kernel_size: int, padding: Padding) -> tuple[Tensor, Tensor]:
-    """Inputs of the kernel at each place, and the output there, in float64."""
-    margin, inputs = kernel_size // 2, inputs.double()
-    if padding == "valid":
-        outputs = crop_map(outputs, margin)
-    elif margin:
-        inputs = F.pad(inputs, (margin,) * 4, mode="replicate" if padding == "replicate" else "constant")
-    patches = F.unfold(inputs, kernel_size)
-    return patches.transpose(1, 2).flatten(0, 1), outputs.double().flatten(2).transpose(1, 2).flatten(0, 1)
-
-
 def crop_map(maps: Tensor, margin: int) -> Tensor:
     """The map without its outermost rows and cols."""
     rows, cols = maps.shape[-2:]
     return maps[..., margin : rows - margin, margin : cols - margin]
-
-
-@dataclass(frozen=True, eq=False)
-class AttentionLayer:
-    name: str
-    module: MultiHeadAttention
-    grid_size: tuple[int, int]
-    num_prefix_tokens: int
-    patch_size: tuple[int, int]
-
-    @property
-    def padding(self) -> Padding:
-        """Padding of a convolution that treats the edge of the grid as this layer does."""
-        return "zeros" if getattr(self.module.window, "boundary", None) == "zero" else "replicate"
 
 
 class LayerPass(NamedTuple):
@@ -114,21 +94,14 @@ class LayerPass(NamedTuple):
     weights: Float[Tensor, "batch heads tokens tokens"]
 
 
-def find_attention_layers(network: nn.Module) -> list[AttentionLayer]:
-    """The attention layers of a ``VisionTransformer``, the first layer first; none of another network."""
-    if not isinstance(network, VisionTransformer):
-        return []
-    layout = (network.grid_size, network.num_prefix_tokens, network.patch_embedding.patch_size)
-    blocks: Any = network.encoder.blocks
-    return [
-        AttentionLayer(f"encoder.blocks.{index}.attention", block.attention, *layout)
-        for index, block in enumerate(blocks)
-    ]
+def attention_layer(network: VisionTransformer, number: int) -> MultiHeadAttention:
+    block: Any = network.encoder.blocks[number]
+    return block.attention
 
 
 @torch.no_grad()
-def pass_layer(network: nn.Module, layer: AttentionLayer, images: Images) -> LayerPass:
-    with record_calls({layer.name: layer.module}) as calls:
+def pass_layer(network: VisionTransformer, number: int, images: Images) -> LayerPass:
+    with record_calls({"attention": attention_layer(network, number)}) as calls:
         network(images, return_attention=True)
     return LayerPass(calls[0].inputs[0], *calls[0].output)
 
@@ -146,11 +119,11 @@ class TokenConvolution(nn.Module):
     ``Y[q] = sum_d W_d X[q + d] + b`` for patches. Extra tokens, which have no place on the grid, still attend.
     """
 
-    def __init__(self, fitted: nn.Conv2d, layer: AttentionLayer, attention: nn.Module) -> None:
+    def __init__(self, fitted: nn.Conv2d, network: VisionTransformer, attention: nn.Module) -> None:
         super().__init__()
         self.convolution = fitted
-        self.grid_size, self.num_prefix_tokens = layer.grid_size, layer.num_prefix_tokens
-        self.attention = attention if layer.num_prefix_tokens else None
+        self.grid_size, self.num_prefix_tokens = network.grid_size, network.num_prefix_tokens
+        self.attention = attention if network.num_prefix_tokens else None
 
     def forward(self, queries: Tensor) -> Float[Tensor, "batch tokens embed_dim"]:
         convolved = self.convolution(to_map(queries, self.grid_size, self.num_prefix_tokens))
@@ -160,11 +133,12 @@ class TokenConvolution(nn.Module):
         return torch.cat([self.attention(queries)[:, : self.num_prefix_tokens], tokens], dim=1)
 
 
-def replace_attention(network: nn.Module, layer: AttentionLayer, fitted: nn.Conv2d) -> nn.Module:
+def replace_attention(network: VisionTransformer, number: int, fitted: nn.Conv2d) -> VisionTransformer:
     """A copy of the network with a convolution in place of one attention layer."""
     replaced = copy.deepcopy(network)
-    convolution = TokenConvolution(copy.deepcopy(fitted), layer, replaced.get_submodule(layer.name))
-    replaced.set_submodule(layer.name, convolution.to(next(network.parameters())))
+    block: Any = replaced.encoder.blocks[number]
+    convolution = TokenConvolution(copy.deepcopy(fitted), network, block.attention)
+    block.attention = convolution.to(next(network.parameters()))
     return replaced
 
 

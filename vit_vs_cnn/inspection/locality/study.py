@@ -14,18 +14,18 @@ from einops import rearrange
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
+from vit_vs_cnn.attention.multihead import MultiHeadAttention
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.files import CommandResult, read_mapping, write_text
 from vit_vs_cnn.images.experiment_data import ExperimentData
 from vit_vs_cnn.inspection.locality.layers import (
-    AttentionLayer,
     ConvolutionFit,
     ExplainedVariance,
     LayerPass,
     attention_distance,
+    attention_layer,
     crop_map,
-    find_attention_layers,
     pass_layer,
     replace_attention,
     to_map,
@@ -33,6 +33,7 @@ from vit_vs_cnn.inspection.locality.layers import (
 )
 from vit_vs_cnn.models.input_wrappers import check_positions, resize_for, unwrap
 from vit_vs_cnn.models.recording import evaluation_mode
+from vit_vs_cnn.models.vit import VisionTransformer
 from vit_vs_cnn.networks.preparation import load_start_weights, prepare_network
 from vit_vs_cnn.networks.trained_network import TrainedNetwork
 from vit_vs_cnn.runs.experiment_folder import read_finished_results, select_results
@@ -78,7 +79,7 @@ def measure_locality(
     Raises:
         InputError: a network without attention layers.
     """
-    if not (layers := find_attention_layers(network)):
+    if not isinstance(network, VisionTransformer):
         raise InputError(
             f"{type(network).__name__} is not a VisionTransformer, so it has no attention layers to measure"
         )
@@ -87,7 +88,8 @@ def measure_locality(
     with evaluation_mode(network):
         predicted = _predict(network, data[1])
         results = [
-            _measure_layer(network, layer, data, (predicted, truth), summary_only=summary_only) for layer in layers
+            _measure_layer(network, number, data, (predicted, truth), summary_only=summary_only)
+            for number in range(len(network.encoder.blocks))
         ]
     rows = [{"layer": index, **row} for index, (row, _) in enumerate(results)]
     heads = [
@@ -99,56 +101,57 @@ def measure_locality(
 
 
 def _measure_layer(
-    network: nn.Module,
-    layer: AttentionLayer,
+    network: VisionTransformer,
+    number: int,
     data: tuple[Sequence[Tensor], Sequence[Tensor]],
     predictions: tuple[Tensor, Tensor],
     *,
     summary_only: bool,
 ) -> tuple[Row, list[float]]:
     """The layer's row, and the attention distance of each head. ``predictions`` and labels are of held-out images."""
-    grid_size, extra = layer.grid_size, layer.num_prefix_tokens
-    size = KERNEL_SIZE if min(grid_size) >= KERNEL_SIZE else 1
+    attention, grid_size, extra = attention_layer(network, number), network.grid_size, network.num_prefix_tokens
+    patch_size, size = network.patch_embedding.patch_size, KERNEL_SIZE if min(grid_size) >= KERNEL_SIZE else 1
     fits = [ConvolutionFit(size)]
-    fits += [] if summary_only else [ConvolutionFit(size, padding=layer.padding)]
+    if not summary_only:  # with the edge of the grid as in the layer
+        is_zero = getattr(attention.window, "boundary", None) == "zero"
+        fits.append(ConvolutionFit(size, padding="zeros" if is_zero else "replicate"))
 
     def as_map(of: Tensor) -> Tensor:
         return to_map(of, grid_size, extra)
 
     weights, distances, count = torch.zeros(()), torch.zeros(()), sum(map(len, data[0]))
     for batch in data[0]:
-        passed = pass_layer(network, layer, batch)
+        passed = pass_layer(network, number, batch)
         weights = weights.to(passed.weights) + passed.weights.sum(dim=0, dtype=torch.float64) / count
-        distance = attention_distance(passed.weights, grid_size, layer.patch_size, num_prefix_tokens=extra)
+        distance = attention_distance(passed.weights, grid_size, patch_size, num_prefix_tokens=extra)
         distances = distances.to(distance) + distance * len(batch) / count
         for fit in fits:
             fit.update(as_map(passed.inputs), as_map(passed.outputs))
     convolution, explained, margin = fits[0].compute(), ExplainedVariance(), size // 2
     for batch in data[1]:
-        passed = pass_layer(network, layer, batch)
+        passed = pass_layer(network, number, batch)
         outputs = crop_map(as_map(passed.outputs), margin)
-        outcomes = {"mean_weights": crop_map(as_map(_with_mean_weights(layer, passed, weights)), margin)}
+        outcomes = {"mean_weights": crop_map(as_map(_with_mean_weights(attention, passed, weights)), margin)}
         undefined = torch.full_like(outputs, torch.nan)
         outcomes[str(size)] = undefined if convolution is None else convolution(as_map(passed.inputs).double())
         explained.update(outputs, outcomes)
-    uniform = uniform_distance(grid_size, layer.patch_size) or math.nan
-    row: Row = {"name": layer.name, "distance": float(distances.mean()), "uniform_distance": uniform}
-    row |= {"distance_ratio": row["distance"] / uniform}
+    uniform, mean = uniform_distance(grid_size, patch_size) or math.nan, float(distances.mean())
+    row: Row = {"name": f"encoder.blocks.{number}.attention", "distance": mean, "uniform_distance": uniform}
+    row |= {"distance_ratio": mean / uniform}
     row |= {f"r2_{name}": share for name, share in explained.compute().items()}
     row["content_share"] = 1 - row["r2_mean_weights"]
     if not summary_only and (replacement := fits[1].compute()) is not None:
         predicted, labels = predictions
-        instead = _predict(replace_attention(network, layer, replacement), data[1])
+        instead = _predict(replace_attention(network, number, replacement), data[1])
         lost = (predicted == labels).double() - (instead == labels).double()
         row[f"accuracy_lost_{size}"] = float(lost.mean())
     return row, distances.tolist()
 
 
 def _with_mean_weights(
-    layer: AttentionLayer, passed: LayerPass, weights: Float[Tensor, "heads tokens tokens"]
+    attention: MultiHeadAttention, passed: LayerPass, weights: Float[Tensor, "heads tokens tokens"]
 ) -> Float[Tensor, "batch tokens embed_dim"]:
     """The output with the same weights for every image: ``sum_h A_h X W_V^h W_O^h + b``."""
-    attention = layer.module
     with torch.no_grad():
         values = attention.value_projection(passed.inputs)
         values = rearrange(values, "b n (heads d) -> b heads n d", heads=attention.num_heads)
@@ -235,7 +238,7 @@ def _read_layers(path: Path, settings: Mapping[str, Any]) -> list[Row] | None:
 
 
 def _study_run(trained: TrainedNetwork, pool: ExperimentData, *, count: int, held_out: int) -> list[Row]:
-    if not find_attention_layers(unwrap(trained.network)):
+    if not isinstance(unwrap(trained.network), VisionTransformer):
         return []
     try:
         check_positions(trained.network)
