@@ -76,9 +76,10 @@ def initialize_impulse(
     if (count := len(position_encoding)) != rows * cols:
         raise ValueError(f"position_encoding must have {rows * cols} rows for grid_size={grid_size}, but has {count}")
     normed = F.layer_norm(position_encoding.double().cpu(), position_encoding.shape[1:], eps=NORM_EPS)
-    tokens, strengths, channels = _strongest_directions(normed, attention.head_dim)
+    left, singular, right = torch.linalg.svd(normed, full_matrices=False)
+    rank = int((singular[: attention.head_dim] > MIN_RELATIVE_SINGULAR_VALUE * singular[0]).sum())
+    tokens, strengths, channels = left[:, :rank], singular[:rank], right[:rank].T
     targets = tokens.T @ impulse_targets(grid_size, attention.num_heads) @ tokens
-    rank = len(strengths)
     factors = _split(targets / (strengths[:, None] * strengths), rank)
     queries, keys = (
         IMPULSE_NORM * channels @ factor / torch.linalg.matrix_norm(factor, keepdim=True) for factor in factors
@@ -141,13 +142,6 @@ def _split(products: Float[Tensor, "*batch dim dim"], rank: int) -> tuple[Tensor
     left, singular, right = torch.linalg.svd(products)
     root = singular[..., None, :rank].sqrt()
     return left[..., :rank] * root, right.mT[..., :rank] * root
-
-
-def _strongest_directions(matrix: Float[Tensor, "tokens dim"], rank: int) -> tuple[Tensor, Tensor, Tensor]:
-    """``U, S, V`` of ``matrix ~ U S V^T``: at most ``rank`` directions, without those of small singular values."""
-    left, singular, right = torch.linalg.svd(matrix, full_matrices=False)
-    rank = int((singular[:rank] > MIN_RELATIVE_SINGULAR_VALUE * singular[0]).sum())
-    return left[:, :rank], singular[:rank], right[:rank].T
 
 
 def _set_value_and_output(attention: MultiHeadAttention) -> None:

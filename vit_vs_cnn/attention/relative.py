@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from vit_vs_cnn.attention.positions import GridLayer
+from vit_vs_cnn.attention.windows.neighbourhood import Neighbourhood, bias_index_matrix
 
 
 class RelativePosition(GridLayer):
@@ -35,12 +36,15 @@ class RelativePosition(GridLayer):
 def expand_offsets(
     bias: Float[Tensor, "heads offset_rows offset_cols"], grid_size: tuple[int, int]
 ) -> Float[Tensor, "heads patches patches"]:
-    """Bias between all patches of a grid, from that at each offset from query to key."""
-    rows, cols = grid_size
-    row, col = (torch.arange(size, device=bias.device) for size in grid_size)
-    row_index, col_index = row - row[:, None] + rows - 1, col - col[:, None] + cols - 1  # (queries, keys)
-    index = (row_index[:, None, :, None] * (2 * cols - 1) + col_index[:, None, :]).flatten(2).flatten(0, 1)
-    return bias.flatten(1).index_select(1, index.flatten()).unflatten(1, index.shape)
+    """Bias between all patches of a grid, from that at each offset from query to key; minus infinity at other offsets.
+
+    The offset of zero is in the middle of ``bias``.
+    """
+    _, rows, cols = bias.shape
+    neighbourhood = Neighbourhood(grid_size, (rows, cols), "mask")
+    index = bias_index_matrix(neighbourhood, bias.device)
+    table = neighbourhood.bias_table(bias, bias.dtype, bias.device)
+    return table.index_select(1, index.flatten()).unflatten(1, index.shape)
 
 
 def add_prefix_bias(

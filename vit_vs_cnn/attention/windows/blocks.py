@@ -113,7 +113,7 @@ def block_attention(
         raise ValueError(f"shift must be smaller than the window of {window}, but is {shift}")
     check_shapes(queries, bias, grid, (2 * window[0] - 1, 2 * window[1] - 1))
     if return_weights:
-        token_bias = None if bias is None else _expand_bias(blocks, bias)
+        token_bias = None if bias is None else expand_offsets(bias, grid)
         mask = blocks.mask().to(queries.device)
         return scaled_dot_product_attention(queries, keys, values, mask=mask, bias=token_bias, return_weights=True)
     mask = None
@@ -125,15 +125,6 @@ def block_attention(
     windows = blocks.counts[0] * blocks.counts[1]
     window_bias = expand_offsets(bias, blocks.window_size)[:, None].expand(-1, windows, -1, -1).flatten(0, 1)
     return _join(blocks, scaled_dot_product_attention(*tiles, mask=mask, bias=window_bias))
-
-
-def _expand_bias(blocks: Blocks, bias: Tensor) -> Tensor:
-    """Bias between all tokens; pairs of different windows, which are masked, have that of some offset."""
-    rows, cols = (
-        (torch.arange(1 - size, size, device=bias.device) + window - 1).clamp(0, 2 * window - 2)
-        for size, window in zip(blocks.grid_size, blocks.window_size, strict=True)
-    )
-    return expand_offsets(bias[:, rows][:, :, cols], blocks.grid_size)
 
 
 @cache_tables
