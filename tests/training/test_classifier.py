@@ -19,7 +19,7 @@ from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import InputError, TrainingDiverged
 from vit_vs_cnn.models import create_model
 from vit_vs_cnn.networks.trained_network import TrainedNetwork
-from vit_vs_cnn.training import progress
+from vit_vs_cnn.training import callbacks
 from vit_vs_cnn.training.classifier import Classifier, MovingAverage, Teacher
 from vit_vs_cnn.training.optimization import Optimizer, Schedule
 
@@ -287,12 +287,12 @@ EVERY_STEP = [f"{step}/7" for step in range(1, 8)]
     ("least", "most", "printed"), [(0.0, 99.0, EVERY_STEP), (99.0, 99.0, ["7/7"]), (99.0, 0.0, EVERY_STEP)]
 )
 def test_progress_lines_are_few_and_the_last_one_is_complete(monkeypatch, tmp_path, least, most, printed):
-    monkeypatch.setattr(progress, "MIN_SECONDS_BETWEEN_LINES", least)
-    monkeypatch.setattr(progress, "MAX_SECONDS_BETWEEN_LINES", most)
-    monkeypatch.setattr(progress, "MAX_PROGRESS_LINES", 6)
+    monkeypatch.setattr(callbacks, "MIN_SECONDS_BETWEEN_LINES", least)
+    monkeypatch.setattr(callbacks, "MAX_SECONDS_BETWEEN_LINES", most)
+    monkeypatch.setattr(callbacks, "MAX_PROGRESS_LINES", 6)
     output = io.StringIO()
     console = Console(file=output, width=200)
-    shown = progress.RunProgress("run", batch_size=5, path=tmp_path / "progress.json", console=console)
+    shown = callbacks.RunProgress("run", batch_size=5, path=tmp_path / "progress.json", console=console)
     _trainer(max_steps=STEPS, callbacks=[shown]).fit(_classifier(), training_data())
     lines = output.getvalue().splitlines()
     assert [line.split()[2] for line in lines] == printed

@@ -10,7 +10,6 @@ from vit_vs_cnn.attention.arguments import Images
 from vit_vs_cnn.attention.convolution import ConvolutionalAttention, network_to_attention
 from vit_vs_cnn.bounds import Size2d
 from vit_vs_cnn.models.features import list_layers
-from vit_vs_cnn.models.recording import record_calls
 
 
 class AttentionNetwork(nn.Module):
@@ -81,8 +80,15 @@ class AttentionNetwork(nn.Module):
         """
         if return_attention is not True:  # torch.fx passes a Proxy
             return self.network(images)
-        modules = self.network.named_modules()
-        layers = {name: module for name, module in modules if isinstance(module, ConvolutionalAttention)}
-        with record_calls(layers) as calls:
-            logits = self.network(images)
-        return logits, [layers[call.name].attention_weights(*call.inputs) for call in calls]
+        weights: list[Tensor] = []
+
+        def store(layer: ConvolutionalAttention, inputs: tuple[Tensor], _: Tensor) -> None:
+            weights.append(layer.attention_weights(*inputs))
+
+        layers = [module for module in self.network.modules() if isinstance(module, ConvolutionalAttention)]
+        hooks = [layer.register_forward_hook(store) for layer in layers]
+        try:
+            return self.network(images), weights
+        finally:
+            for hook in hooks:
+                hook.remove()

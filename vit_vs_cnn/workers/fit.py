@@ -34,13 +34,13 @@ from vit_vs_cnn.training.callbacks import (
     ExactResume,
     FrozenLayers,
     RunCheckpoint,
+    RunProgress,
     TrainingMeter,
 )
 from vit_vs_cnn.training.checkpoints import read_checkpoint, write_checkpoint
 from vit_vs_cnn.training.classifier import Classifier, Teacher
 from vit_vs_cnn.training.masked_patches import MaskedPretraining
 from vit_vs_cnn.training.metrics_csv import MetricsCsv
-from vit_vs_cnn.training.progress import RunProgress
 from vit_vs_cnn.workers.trainer import make_trainer, run_arguments
 
 #: Largest numbers of images whose masked pixels are predicted after a pretraining, and that moments are estimated on.
