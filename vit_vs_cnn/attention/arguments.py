@@ -23,8 +23,10 @@ Heads = Float[Tensor, "batch heads tokens head_dim"]
 HeadValues = Float[Tensor, "batch heads tokens value_head_dim"]
 TokenWeights = Float[Tensor, "batch heads tokens tokens"]
 
-#: True where a query may attend; numbers that are added to the scores. Of any shape that broadcasts against the scores.
-AnyMask, AnyBias = Bool[Tensor, "..."], Float[Tensor, "..."]
+#: True where a query may attend, of any shape that broadcasts against the scores.
+AnyMask = Bool[Tensor, "..."]
+#: Numbers that are added to the scores, broadcast like a mask.
+AnyBias = Float[Tensor, "..."]
 
 MESSAGE = "{name} must be {bounds}, but is {value!r}"
 

@@ -138,16 +138,7 @@ class MultiHeadAttention(nn.Module):
         keys = queries if keys is None else keys
         values = keys if values is None else values
         mask, bias = (x.unsqueeze(1) if x is not None and x.ndim == 3 else x for x in (mask, bias))
-        # Three products, not one with the weights side by side: the results are contiguous and their gradients need no
-        # gathering. ``python -m benchmarks.training_step`` compares it with timm's one product.
-        queries = self._split(self.query_projection(queries))
-        keys = self._split(self.key_projection(keys))
-        values = self._split(self.value_projection(values))
-        if self.query_norm is not None and self.key_norm is not None:
-            queries, keys = self.query_norm(queries), self.key_norm(keys)
-        if self.rotary_position is not None:
-            queries, keys = self.rotary_position(queries, keys)
-        heads = queries, keys, values
+        heads = self._project(queries, keys, values)
         is_masked = mask is not None or bias is not None
         if is_masked and (self.window is not None or self.inner_attention is not None):
             raise ValueError("attention with a window or an inner_attention takes no mask and no bias, but got one")
@@ -203,6 +194,21 @@ class MultiHeadAttention(nn.Module):
             if f"{prefix}{part[0]}_proj_weight" in state_dict:  # of keys or values of another width
                 state_dict[f"{prefix}{part}_projection.weight"] = state_dict.pop(f"{prefix}{part[0]}_proj_weight")
         super()._load_from_state_dict(state_dict, prefix, *args)
+
+    def _project(self, queries: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values of every head, ``(batch, heads, tokens, head_dim)``.
+
+        Three products, not one with the weights side by side: the three results are contiguous and their gradients need
+        no gathering. ``python -m benchmarks.training_step`` compares it with timm's one product.
+        """
+        queries = self._split(self.query_projection(queries))
+        keys = self._split(self.key_projection(keys))
+        values = self._split(self.value_projection(values))
+        if self.query_norm is not None and self.key_norm is not None:
+            queries, keys = self.query_norm(queries), self.key_norm(keys)
+        if self.rotary_position is not None:
+            queries, keys = self.rotary_position(queries, keys)
+        return queries, keys, values
 
     def _split(self, tokens: Tensor) -> Tensor:
         return rearrange(tokens, "b n (heads d) -> b heads n d", heads=self.num_heads)

@@ -66,12 +66,9 @@ class AttentionNetwork(nn.Module):
 
     def no_weight_decay(self) -> set[str]:
         """Names of parameters without weight decay: positions, and those that the convolutional network excludes."""
-        names = {f"network.{name}" for name in self._no_weight_decay}
-        for name, module in self.named_modules():
-            if isinstance(module, ConvolutionalAttention):
-                own = dict(module.named_parameters(recurse=False))
-                names |= {f"{name}.{key}" for key in ("position_bias", "centers", "log_sharpness") if key in own}
-        return names
+        suffixes = (".position_bias", ".centers", ".log_sharpness")
+        positions = {name for name, _ in self.named_parameters() if name.endswith(suffixes)}
+        return positions | {f"network.{name}" for name in self._no_weight_decay}
 
     def forward(self, images: Images, return_attention: bool = False) -> Tensor | tuple[Tensor, list[Tensor]]:
         """Logits; with ``return_attention`` also the weights of every layer, in the order of the forward pass.

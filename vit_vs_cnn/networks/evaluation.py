@@ -101,6 +101,11 @@ class Predictions:
         assert self.label_log_probability is not None, "a record has no losses of single images"
         return -self.label_log_probability.mean().item()
 
+    @property
+    def calibration_error(self) -> float:
+        """Expected calibration error over 15 bins of equal mass."""
+        return calibration_error(self.probability, self.correct)
+
     def save(self, path: Path, *, of: str = "") -> None:
         """Write an .npz file atomically."""
         assert self.label_log_probability is not None and self.label_rank is not None, "a record is not saved again"

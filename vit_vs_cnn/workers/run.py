@@ -38,7 +38,7 @@ from vit_vs_cnn.files import read_mapping, write_text
 from vit_vs_cnn.images.experiment_data import ExperimentData
 from vit_vs_cnn.models.cost import seconds_per_image
 from vit_vs_cnn.models.presets import RESIZE_OPTIONS
-from vit_vs_cnn.networks.evaluation import calibration_error, evaluate_once, hash_weights
+from vit_vs_cnn.networks.evaluation import evaluate_once, hash_weights
 from vit_vs_cnn.networks.preparation import PreparedRun, prepare
 from vit_vs_cnn.networks.temperature import MIN_VALIDATION_IMAGES, fit_temperature
 from vit_vs_cnn.process import handle_signal
@@ -354,7 +354,7 @@ def score(prepared: PreparedRun, fitted: FittedNetwork, data: ExperimentData, be
             scored_images=len(predictions.labels),
             accuracy=predictions.accuracy,
             loss=predictions.loss,
-            calibration_error=calibration_error(predictions.probability, predictions.correct),
+            calibration_error=predictions.calibration_error,
             test_evaluations=test_evaluations,
             log_entry=log_entry,
             validation_accuracy=None if validation is None else validation.accuracy,
