@@ -17,8 +17,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from benchmarks import command_line
-from benchmarks.timing import Row, kind_of_machine
+from benchmarks import command_line, markdown_table
+from benchmarks.timing import COLUMNS, Row, kind_of_machine
 from vit_vs_cnn.runs.result import current_commit
 
 ROOT = Path(__file__).parents[1]
@@ -86,17 +86,9 @@ def table(measurements: dict[str, Any]) -> str:
         lines += [f"## {kind}", ""]
         for about in parts.values():
             origin = f"{about['date']}, commit {about['commit']}, load before it {about['load']}"
-            lines += [f"`{about['command']}` ({origin}):", "", "| what | figure | quartiles | goal |"]
-            lines += ["| --- | --- | --- | --- |", *(f"| {_cells(Row(**row))} |" for row in about["rows"]), ""]
+            rows = [Row(**row).cells for row in about["rows"]]
+            lines += [f"`{about['command']}` ({origin}):", "", markdown_table(COLUMNS, rows), ""]
     return "\n".join(lines)
-
-
-def _cells(row: Row) -> str:
-    spread = "" if row.low is None or row.high is None else f"{row.low:.3g} to {row.high:.3g}"
-    goal = "" if row.goal is None else f"{'at most' if row.at_most else 'at least'} {row.goal:g}"
-    missed = "" if row.is_met else ", **missed**"
-    value = "failed" if row.value is None else f"{row.value:.3g} {row.unit}"
-    return f"{row.name} | {value} | {spread} | {goal}{missed}"
 
 
 if __name__ == "__main__":

@@ -23,7 +23,8 @@ from typing import Any
 import numpy as np
 from scipy import special
 
-from benchmarks import command_line, environment
+from benchmarks import command_line, interval_text
+from benchmarks.timing import environment
 from vit_vs_cnn.analysis.comparisons import compare_all
 from vit_vs_cnn.analysis.measurements import FAILURE_GAP, Measurements, failed_to_learn, far_below_others
 from vit_vs_cnn.console import format_count
@@ -71,6 +72,7 @@ class World:
         folds: whether seeds hold out different folds of ``images``; training sets then overlap.
         image_effects: name in ``IMAGE_EFFECTS``.
         validation_images: number of each run.
+        freedom_share: share of the degrees of freedom of other sizes that the analysis of ``primaries`` counts.
     """
 
     images: int = 200
@@ -91,6 +93,7 @@ class World:
     folds: bool = False
     image_effects: str = "share 0.23"
     validation_images: int = 500
+    freedom_share: float = POOLED_FREEDOM_SHARE
 
 
 def simulate_arrays(rng: np.random.Generator, world: World, count: int) -> tuple[np.ndarray, np.ndarray]:
@@ -204,9 +207,7 @@ def claims(seed: int, world: World) -> dict[str, bool]:
     }
 
 
-def primaries(
-    seed: int, world: World, count: int = 1, *, freedom_share: float = POOLED_FREEDOM_SHARE
-) -> Iterator[Primary]:
+def primaries(seed: int, world: World, count: int = 1) -> Iterator[Primary]:
     """Primary comparisons of simulated experiments, and no others. A test holds them equal to those of ``analyze``."""
     correct, validation = simulate_arrays(np.random.default_rng([seed, 1]), world, count)
     accuracy, train_size = correct.mean(-1), _sizes(world)[-1] if world.folds else None
@@ -220,7 +221,7 @@ def primaries(
         )
         learned = [not failed[:, size].all(1).any() for size in range(world.sizes)]
         differences = {size: values for size, values in enumerate(of_runs[0] - of_runs[1]) if learned[size]}
-        variance = pool_seed_variance(differences, world.sizes - 1, freedom_share=freedom_share)
+        variance = pool_seed_variance(differences, world.sizes - 1, freedom_share=world.freedom_share)
         scores = (
             SeedScores(runs[-1], images, [*row.astype(float)]) for runs, row in zip(of_runs, of_images, strict=True)
         )
@@ -270,9 +271,9 @@ def equivalence(seed: int, world: World, count: int = 1) -> list[dict[str, bool]
     return [{"equivalent": tail < ERROR_RATE} for tail in tails]
 
 
-def power(seed: int, world: World, count: int = 1, **options: float) -> list[dict[str, bool]]:
+def power(seed: int, world: World, count: int = 1) -> list[dict[str, bool]]:
     """Significance of primary comparisons."""
-    return [{"significant": primary.is_significant} for primary in primaries(seed, world, count, **options)]
+    return [{"significant": primary.is_significant} for primary in primaries(seed, world, count)]
 
 
 def power_by_effects(seed: int, world: World, count: int = 1) -> list[dict[str, bool]]:
@@ -284,14 +285,14 @@ def power_by_effects(seed: int, world: World, count: int = 1) -> list[dict[str, 
     ]
 
 
-#: Name of a row, and function that simulates ``count`` experiments with a random seed.
-Row = tuple[str, Callable[..., Sequence[Mapping[str, bool]]]]
+#: Function that simulates ``count`` experiments of a world with a random seed.
+Simulation = Callable[..., Sequence[Mapping[str, bool]]]
 #: Number of experiments that are simulated at once.
 BATCH = 20
 
 
-def tables() -> Iterator[tuple[str, Sequence[Row]]]:
-    """Every table: its title, and a row for each world."""
+def tables() -> Iterator[tuple[str, Simulation, dict[str, World]]]:
+    """Every table: its title, and the world of each row, by its name."""
     base, many = World(), World(images=1000)
     pair = replace(many, models=8, sizes=1)
     worlds = {
@@ -342,7 +343,7 @@ def tables() -> Iterator[tuple[str, Sequence[Row]]]:
         "rotating folds of 200 images, 1 size, noise 4.5": replace(base, folds=True, sizes=1, noise=0.045),
     }
     title = "Equal models: share of experiments with a false primary claim, and coverage of its 95 % interval"
-    yield title, [(name, partial(primary_claims, world=world)) for name, world in worlds.items()]
+    yield title, primary_claims, worlds
     worlds = {
         "2 models": base,
         "2 models, 1,000 images": many,
@@ -355,56 +356,51 @@ def tables() -> Iterator[tuple[str, Sequence[Row]]]:
         "5 seeds added to 5": replace(base, seeds=5, added=5),
     }
     title = "Equal models, all comparisons: share of experiments with a false claim, and coverage of 95 % intervals"
-    yield title, [(name, partial(one_by_one, claims, world=world)) for name, world in worlds.items()]
+    yield title, partial(one_by_one, claims), worlds
     failing = World(images=1000, sizes=1, accuracy=0.82, noise=0.01, unstable=1)
-    rows = {
+    worlds = {
         f"{100 * loss:.0f} points in {100 * rate:.0f} %": replace(failing, loss=loss, failure_rate=rate)
         for loss in (0.1, 0.2, 0.4, 0.6)
         for rate in (0.05, 0.1, 0.2, 0.3)
     }
     for text, changes in {"5 seeds": {"seeds": 5}, "4 sizes": {"sizes": 4}}.items():
-        rows |= {
-            f"{name}, {text}": replace(rows[name], **changes) for name in ("20 points in 20 %", "60 points in 20 %")
+        worlds |= {
+            f"{name}, {text}": replace(worlds[name], **changes) for name in ("20 points in 20 %", "60 points in 20 %")
         }
-    rows |= {
+    worlds |= {
         f"{name}, 36 validation images": replace(world, validation_images=36)
-        for name, world in rows.items()
+        for name, world in worlds.items()
         if name in ("20 points in 20 %", "40 points in 20 %", "60 points in 20 %")
     }
     title = "Failures: one model loses points in some of its runs (3 seeds, 1 size): significant or unstable"
-    yield title, [(name, partial(failure_claims, world=world)) for name, world in rows.items()]
-    yield (
-        "Equivalence within 1 point: share called equivalent if the true difference is 1 point, noise 0.5",
-        [
-            (f"{images:,} images, {seeds} seeds", partial(equivalence, world=world))
-            for images in (2000, 10_000)
-            for seeds in (3, 5)
-            for world in [World(images=images, seeds=seeds, gap=0.01, noise=0.005, sizes=1)]
-        ],
+    yield title, failure_claims, worlds
+    worlds = {
+        f"{images:,} images, {seeds} seeds": World(images=images, seeds=seeds, gap=0.01, noise=0.005, sizes=1)
+        for images in (2000, 10_000)
+        for seeds in (3, 5)
+    }
+    title = "Equivalence within 1 point: share called equivalent if the true difference is 1 point, noise 0.5"
+    yield title, equivalence, worlds
+    worlds = {
+        f"{images:,} images, {100 * gap:.0f} points, {seeds} seeds": World(images=images, gap=gap, seeds=seeds)
+        for images, gap in [(60, 0.1), (60, 0.2), (200, 0.1), (500, 0.04), (10_000, 0.02), (10_000, 0.04)]
+        for seeds in (3, 5)
+    }
+    yield "Power of the primary comparison, 4 sizes, noise 1.5", power_by_effects, worlds
+    worlds = {
+        f"share {share:g}, {text}": replace(many, freedom_share=share, **changes)
+        for share in (0.0, 0.15, 0.5, 1.0)
+        for text, changes in {
+            "equal models": {},
+            "equal models, noise 2 times": {"noise_ratio": 2.0},
+            "4 points": {"gap": 0.04},
+        }.items()
+    }
+    title = (
+        "Degrees of freedom from other sizes if one varies more (3 seeds, 4 sizes, 1,000 images): significant results"
     )
-    yield (
-        "Power of the primary comparison, 4 sizes, noise 1.5",
-        [
-            (f"{images:,} images, {100 * gap:.0f} points, {seeds} seeds", partial(power_by_effects, world=world))
-            for images, gap in [(60, 0.1), (60, 0.2), (200, 0.1), (500, 0.04), (10_000, 0.02), (10_000, 0.04)]
-            for seeds in (3, 5)
-            for world in [World(images=images, gap=gap, seeds=seeds)]
-        ],
-    )
-    yield (
-        "Degrees of freedom from other sizes if one varies more (3 seeds, 4 sizes, 1,000 images): significant results",
-        [
-            (f"share {share:g}, {text}", partial(power, world=world, freedom_share=share))
-            for share in (0.0, 0.15, 0.5, 1.0)
-            for text, world in {
-                "equal models": many,
-                "equal models, noise 2 times": replace(many, noise_ratio=2.0),
-                "4 points": replace(many, gap=0.04),
-            }.items()
-        ],
-    )
-
-    folds = {
+    yield title, power, worlds
+    worlds = {
         f"{images} images, {format_count(size_count, 'size')}, {text}": replace(
             base, folds=True, images=images, sizes=size_count, **changes
         )
@@ -417,10 +413,10 @@ def tables() -> Iterator[tuple[str, Sequence[Row]]]:
         }.items()
     }
     title = "Rotating folds, 3 seeds: significant results, also if the noise of test images counts as known"
-    yield title, [(name, partial(significance_with_known_test_variance, world=world)) for name, world in folds.items()]
+    yield title, significance_with_known_test_variance, worlds
     worlds = {"4 sizes, 200 images": World(), "1 size, 10,000 images": World(sizes=1, images=10_000)}
     title = "Equal models: share of false claims in any primary comparison of several experiments"
-    yield title, [(name, partial(one_by_one, repeated_claims, world=world)) for name, world in worlds.items()]
+    yield title, partial(one_by_one, repeated_claims), worlds
 
 
 def significance_with_known_test_variance(seed: int, world: World, count: int) -> list[dict[str, bool]]:
@@ -446,16 +442,13 @@ def one_by_one(
     return [simulation(count * seed + number, world) for number in range(count)]
 
 
-def shares(row: Row, count: int, pool: ProcessPoolExecutor) -> dict[str, str]:
+def shares(simulation: Simulation, world: World, count: int, pool: ProcessPoolExecutor) -> dict[str, str]:
     """Share of the simulations with each property, in percent, with its 95 % interval."""
-    batches = pool.map(partial(row[1], count=BATCH), range(count // BATCH))
+    batches = pool.map(partial(simulation, world=world, count=BATCH), range(count // BATCH))
     results = [result for batch in batches for result in batch]
     count = len(results)
     estimates = {name: wilson_interval(sum(result[name] for result in results), count) for name in results[0]}
-    return {
-        name: f"{100 * share.value:.1f} % ({100 * share.low:.1f} to {100 * share.high:.1f})"
-        for name, share in estimates.items()
-    }
+    return {name: interval_text(share, " %") for name, share in estimates.items()}
 
 
 def main() -> None:
@@ -466,15 +459,15 @@ def main() -> None:
     print(f"{environment('numpy', 'scipy')}; {args.simulations} simulations of each row")
     start = time.perf_counter()
     with ProcessPoolExecutor() as pool:
-        for title, rows in tables():
+        for title, simulation, worlds in tables():
             if not any(word.lower() in title.lower() for word in args.tables):
                 continue
             print(f"\n{title}:\n")
-            for place, row in enumerate(rows):
-                columns = shares(row, args.simulations, pool)
+            for place, (name, world) in enumerate(worlds.items()):
+                columns = shares(simulation, world, args.simulations, pool)
                 if place == 0:
                     print(f"| | {' | '.join(columns)} |\n{'| --- ' * (len(columns) + 1)}|")
-                print(f"| {row[0]} | {' | '.join(columns.values())} |", flush=True)
+                print(f"| {name} | {' | '.join(columns.values())} |", flush=True)
     print(f"\n{time.perf_counter() - start:.0f} s")
 
 

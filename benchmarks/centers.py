@@ -26,11 +26,11 @@ from vit_vs_cnn.models import create_model
 from vit_vs_cnn.training.classifier import Classifier
 from vit_vs_cnn.training.optimization import Optimizer, Schedule
 
-BATCH_SIZE, SHIFT_WEIGHT = 64, 0.9
+BATCH_SIZE, SHIFT_WEIGHT, SHOWN_STEPS = 64, 0.9, (0, 400, 1600)
 
 
-def train(images: CifarSource, seed: int, shown_steps: list[int]) -> dict[int, list[np.ndarray]]:
-    """Row, column and largest weight of each head of each layer, ``(heads, 3)``, at some steps."""
+def train(images: CifarSource, seed: int) -> dict[int, list[np.ndarray]]:
+    """Row, column and largest weight of each head of each layer, ``(heads, 3)``, at each of ``SHOWN_STEPS``."""
     lightning.seed_everything(seed, verbose=False)
     network = create_model("attention/resnet8", num_classes=10, image_size=32, num_heads=9, zero_init_residual=False)
     layers, states = [module for module in network.modules() if isinstance(module, ConvolutionalAttention)], {}
@@ -40,14 +40,14 @@ def train(images: CifarSource, seed: int, shown_steps: list[int]) -> dict[int, l
     layers = [layer for layer in layers if layer.geometry.positions > 1]
 
     def record(trainer: lightning.Trainer, *_: object) -> None:
-        if trainer.global_step in shown_steps:
+        if trainer.global_step in SHOWN_STEPS:
             weights = [layer.fixed_position_scores().softmax(-1).amax(-1, keepdim=True) for layer in layers]
             states[trainer.global_step] = [
                 torch.cat([layer.centers, top], dim=1).detach().numpy().copy()
                 for layer, top in zip(layers, weights, strict=True)
             ]
 
-    optimizer, schedule, steps = Optimizer("adamw", lr=3e-3, weight_decay=0.05), Schedule(warmup=0.1), shown_steps[-1]
+    optimizer, schedule, steps = Optimizer("adamw", lr=3e-3, weight_decay=0.05), Schedule(warmup=0.1), SHOWN_STEPS[-1]
     trainer = lightning.Trainer(
         max_steps=steps,
         precision="bf16-mixed",
@@ -77,17 +77,14 @@ def draw(states: dict[int, list[np.ndarray]]) -> Figure:
 def main() -> None:
     parser = command_line(__doc__)
     parser.add_argument("--data", default="data", help="folder of CIFAR-10 (default: data)")
-    parser.add_argument("--unverified", action="store_true", help="read CIFAR-10 without checking its checksum")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
-    parser.add_argument("--steps", type=int, nargs="+", default=[0, 400, 1600], help="steps that are shown")
     parser.add_argument("--output", type=Path, default=Path("runs"), help="folder of the figure")
     args = parser.parse_args()
-    images = CifarSource("cifar10", args.data, CifarOptions(verify_checksum=not args.unverified, download=False))
-    by_seed = [train(images, seed, sorted(args.steps)) for seed in args.seeds]
+    images = CifarSource("cifar10", args.data, CifarOptions(download=False))
+    by_seed = [train(images, seed) for seed in (0, 1)]
     save_arrays(args.output / "centers.npz", {str(step): layers for step, layers in by_seed[0].items()})
     (args.output / "centers.png").write_bytes(recorded_png(draw(by_seed[0])))
     rows = []
-    for step in sorted(args.steps):
+    for step in SHOWN_STEPS:
         weights = [np.concatenate(states[step])[:, 2] for states in by_seed]
         shifts = [100 * float((top >= SHIFT_WEIGHT).mean()) for top in weights]
         rows.append([f"{step:,}", range_text(shifts, digits=0), range_text([float(np.median(top)) for top in weights])])

@@ -7,19 +7,18 @@ the predictions are read from the runs. Only images whose shape and texture belo
 Prints means over seeds, with the smallest and the largest value.
 """
 
-import sys
-from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks import command_line, markdown_table, range_text
-from vit_vs_cnn.analysis.budgets import BudgetResults
+from benchmarks import command_line, markdown_table, print_text, range_text
 from vit_vs_cnn.config.experiment import experiment_from_dict, read_config
 from vit_vs_cnn.data.synthetic.source import render_objects
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.networks.evaluation import Predictions
 from vit_vs_cnn.runs.experiment_folder import read_finished_results
 from vit_vs_cnn.runs.record import load_run_predictions
+from vit_vs_cnn.runs.result import group_results, longest_results
 
 
 @dataclass(frozen=True)
@@ -62,41 +61,37 @@ def cue_shares(folder: Path) -> list[CueShares]:
         difficulty=options.difficulty,
     )
     conflicting = objects.shapes != objects.textures
-    shares = defaultdict(list)
-    budgets = BudgetResults(list(read_finished_results(folder).values()))
-    for result in budgets.groups[budgets.names[-1]]:
-        predictions = Predictions.from_arrays(load_run_predictions(folder, result.run))
-        same_names = list(predictions.sample_ids) == list(objects.images.sample_ids)
-        if not same_names or not predictions.labels.equal(objects.images.labels):
-            raise InputError(
-                f"{folder}: the predictions of {result.run} are for other images than the config describes"
-            )
+    answers = []
+    for (model, size), results in group_results(longest_results(read_finished_results(folder).values())).items():
+        of_seeds = [Predictions.from_arrays(load_run_predictions(folder, result.run)) for result in results]
+        for predictions in of_seeds:
+            same_names = list(predictions.sample_ids) == list(objects.images.sample_ids)
+            if not same_names or not predictions.labels.equal(objects.images.labels):
+                raise InputError(f"{folder}: predictions of {model} are for other images than the config describes")
         by_shape, by_texture = (
-            float((predictions.classes == cue)[conflicting].double().mean())
+            tuple(float((one.classes == cue)[conflicting].double().mean()) for one in of_seeds)
             for cue in (objects.shapes, objects.textures)
         )
-        shares[result.model, result.train_size].append((by_shape, by_texture))
-    answers = []
-    for (model, size), pairs in sorted(shares.items(), key=lambda item: (item[0][1], item[0][0])):
-        by_shape, by_texture = zip(*pairs, strict=True)
         answers.append(CueShares(model, size, by_shape, by_texture, int(conflicting.sum())))
-    return answers
+    return sorted(answers, key=lambda one: (one.size, one.model))
+
+
+def table_of(folders: Iterable[Path]) -> str:
+    """Markdown table with a row for each model and training size."""
+    rows = []
+    for folder in folders:
+        for row in cue_shares(folder):
+            cues = [range_text([100 * share for share in cue], 1, " %") for cue in (row.shape, row.texture)]
+            rows.append([folder.name, f"{row.size:,}", row.model, len(row.shape), *cues, f"{row.images:,}"])
+    columns = ["experiment", "n", "model", "seeds", "answers that name the shape", "the texture", "images"]
+    return markdown_table(columns, rows)
 
 
 def main() -> None:
     parser = command_line(__doc__)
     parser.add_argument("folders", type=Path, nargs="+")
-    rows = []
-    for folder in parser.parse_args().folders:
-        try:
-            shares = cue_shares(folder)
-        except InputError as error:
-            sys.exit(f"error: {error}")
-        for row in shares:
-            cues = [range_text([100 * share for share in cue], 1, " %") for cue in (row.shape, row.texture)]
-            rows.append([folder.name, f"{row.size:,}", row.model, len(row.shape), *cues, f"{row.images:,}"])
-    columns = ["experiment", "n", "model", "seeds", "answers that name the shape", "the texture", "images"]
-    print(markdown_table(columns, rows))
+    folders = parser.parse_args().folders
+    print_text(lambda: table_of(folders))
 
 
 if __name__ == "__main__":

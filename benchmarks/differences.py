@@ -23,7 +23,7 @@ from statistics import fmean
 
 import numpy as np
 
-from benchmarks import markdown_table, run_model_table
+from benchmarks import interval_text, markdown_table, run_model_table
 from vit_vs_cnn.analysis.budgets import BudgetResults
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.runs.record import PREDICTIONS, TABLE, load_predictions, read_result_table
@@ -104,7 +104,7 @@ def table_of(arguments: Sequence[str]) -> str:
         pairs = [scores[:2], scores[2:], scores] if len(scores) == 4 else [scores]
         distributions = [distribution_of(pair) for pair in pairs]
         intervals = [distribution.interval() for distribution in distributions]
-        texts = [f"{100 * e.value:.1f} ({100 * e.low:.1f} to {100 * e.high:.1f})" for e in intervals]
+        texts = [interval_text(interval) for interval in intervals]
         models = [f"{candidate.name} {100 * candidate.scores.accuracy:.1f} %" for candidate in chosen]
         relative = [f"{100 * intervals[2].value / intervals[0].value:.0f} %"] if len(scores) == 4 else []
         rows.append([f"{size:,}" if size else "", *models, *texts, *relative])

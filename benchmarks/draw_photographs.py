@@ -18,12 +18,12 @@ from benchmarks import command_line
 from vit_vs_cnn.data.synthetic.source import render_objects
 
 CLASSES = (0, 3, 4, 7)
+#: Seed of scenes, sizes and qualities.
+SEED = 5
 FRAMES = ((1, 1), (4, 3), (3, 4), (3, 2), (2, 3))
 
 
-def draw_photographs(
-    root: Path, *, of_each: int = 75, side: int = 200, classes: Collection[int] = CLASSES, seed: int = 5
-) -> int:
+def draw_photographs(root: Path, *, of_each: int = 75, side: int = 200, classes: Collection[int] = CLASSES) -> int:
     """Write ``root/<class>/<file>`` and return how many.
 
     Arguments:
@@ -31,16 +31,15 @@ def draw_photographs(
         of_each: images of each class.
         side: the shorter side in pixels of the average image; they vary by a third.
         classes: which of the ten synthetic classes.
-        seed: of scenes, sizes and qualities.
     """
-    rng = np.random.default_rng(seed)
-    labels = render_objects(10 * of_each, image_size=8, seed=seed).images.labels.tolist()
+    rng = np.random.default_rng(SEED)
+    labels = render_objects(10 * of_each, image_size=8, seed=SEED).images.labels.tolist()
     chosen = [number for number, label in enumerate(labels) if label in classes]
     for number in chosen:
         wide, high = FRAMES[rng.integers(len(FRAMES))]
         short = rng.uniform(2 * side / 3, 4 * side / 3) / min(wide, high)
         size = round(short * high), round(short * wide)
-        scene = render_objects(1, start=number, image_size=size, seed=seed).images
+        scene = render_objects(1, start=number, image_size=size, seed=SEED).images
         folder = root / scene.class_names[labels[number]]
         folder.mkdir(parents=True, exist_ok=True)
         photo = Image.fromarray(scene.images[0].permute(1, 2, 0).numpy())
@@ -55,9 +54,8 @@ def main() -> None:
     parser = command_line(__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--of-each", type=int, default=75, help="images of each class (default: 75)")
-    parser.add_argument("--side", type=int, default=200, help="of the average image, in pixels (default: 200)")
     args = parser.parse_args()
-    count = draw_photographs(args.folder, of_each=args.of_each, side=args.side)
+    count = draw_photographs(args.folder, of_each=args.of_each)
     print(f"{count} images of {len(CLASSES)} classes are in {args.folder}")
 
 

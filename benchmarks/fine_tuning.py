@@ -24,7 +24,7 @@ from timm.data.dataset_factory import create_dataset
 from timm.data.loader import create_loader
 from torch import nn
 
-from benchmarks.timing import Row, in_turns, parser, ratio, report_rows
+from benchmarks.timing import Row, fastest, in_turns, parser, ratio, report_rows
 from benchmarks.training_step import Step, attending
 from vit_vs_cnn.data.batches import TrainingData
 from vit_vs_cnn.data.image_cache import open_folder
@@ -36,7 +36,7 @@ from vit_vs_cnn.training.classifier import Classifier
 from vit_vs_cnn.workers.trainer import make_trainer
 
 NETWORKS = ("deit_tiny_patch16_224", "convnext_pico", "vit_small_patch14_dinov2")
-SIZE, CLASSES, EPOCHS, STEPS = 224, 10, 2, 4
+SIZE, CLASSES, PHOTOGRAPHS, EPOCHS, STEPS = 224, 10, 160, 2, 4
 
 
 def write_photographs(root: Path, count: int, size: tuple[int, int] = (640, 480), kind: str = "jpg") -> None:
@@ -102,7 +102,7 @@ def compare(name: str, args: argparse.Namespace, root: str) -> list[Row]:
 
     option = "channels last" if "convnext" in name else "written out"
     times = in_turns({mode: make_step(mode) for mode in ("fp32", f"fp32, {option}", "bf16", f"bf16, {option}")}, 2)
-    mode = min(times, key=lambda mode: float(np.median(times[mode])))
+    mode = fastest(times)
     case, versus = f"{name} at {SIZE} pixels", f"vs timm's loop ({mode})"
     photographs, images = create_dataset("", root), decode(root)
     decoded = DecodedImages(photographs[number] for number in range(STEPS * args.batch_size))
@@ -124,14 +124,12 @@ def compare(name: str, args: argparse.Namespace, root: str) -> list[Row]:
 
 def main() -> None:
     options = parser(__doc__, threads=2, repeats=2)
-    options.add_argument("--networks", nargs="+", default=NETWORKS)
-    options.add_argument("--photographs", type=int, default=160)
     options.set_defaults(batch_size=16, device="cpu")
     args = options.parse_args()
     torch.set_num_threads(args.threads)
     with tempfile.TemporaryDirectory() as root:
-        write_photographs(Path(root), args.photographs)
-        report_rows([row for name in args.networks for row in compare(name, args, root)], args.json)
+        write_photographs(Path(root), PHOTOGRAPHS)
+        report_rows([row for name in NETWORKS for row in compare(name, args, root)], args.json)
 
 
 if __name__ == "__main__":

@@ -18,9 +18,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from benchmarks import command_line, environment, markdown_table
-from vit_vs_cnn.data.cifar import CifarSource
-from vit_vs_cnn.data.options import CifarOptions
+from benchmarks import command_line, markdown_table
+from benchmarks.timing import environment
+from vit_vs_cnn.data.cifar import load_plain_pickle
 from vit_vs_cnn.statistics.mean_distribution import SeedScores
 from vit_vs_cnn.statistics.pair_comparison import Conclusion, PairComparison, compare_models
 from vit_vs_cnn.statistics.variance import pool_seed_variance
@@ -29,21 +29,14 @@ IMAGES, SEEDS, FOLDS, HELD_OUT = 300, 3, 5, 10_000
 FEATURES, PATCH, PENALTY = 400, 6, 0.1
 #: Training subsets: all images that are not held out, divided by these numbers.
 SHARES = (4, 2, 1)
-#: Superclass of each class of CIFAR-100, in alphabetical order of the classes.
-SUPERCLASSES = (
-    *(4, 1, 14, 8, 0, 6, 7, 7, 18, 3, 3, 14, 9, 18, 7, 11, 3, 9, 7, 11, 6, 11, 5, 10, 7),
-    *(6, 13, 15, 3, 15, 0, 11, 1, 10, 12, 14, 16, 9, 11, 5, 5, 19, 8, 8, 15, 13, 14, 17, 18, 10),
-    *(16, 4, 17, 4, 2, 0, 17, 4, 18, 17, 10, 3, 2, 12, 12, 16, 12, 1, 9, 19, 2, 10, 0, 1, 16),
-    *(12, 9, 13, 15, 13, 16, 19, 2, 4, 6, 19, 5, 5, 8, 19, 18, 1, 2, 15, 6, 0, 17, 8, 14, 13),
-)
 
 
 def read_images(root: Path) -> tuple[Tensor, Tensor]:
     """All 60,000 images ``(count, 3, 32, 32)``, from -0.5 to 0.5, and their superclasses."""
-    source = CifarSource("cifar100", root, CifarOptions(download=False, verify_checksum=False))
-    splits = [source.train(), source.test()]
-    images = torch.cat([split.images for split in splits]).float() / 255 - 0.5
-    return images, torch.tensor(SUPERCLASSES)[torch.cat([split.labels for split in splits])]
+    paths = [root / "cifar-100-python" / split for split in ("train", "test")]
+    splits = [load_plain_pickle(path.read_bytes(), path) for path in paths]
+    images = torch.from_numpy(np.concatenate([split["data"] for split in splits])).view(-1, 3, 32, 32)
+    return images.float() / 255 - 0.5, torch.tensor([label for split in splits for label in split["coarse_labels"]])
 
 
 def patch_features(images: Tensor, seed: int) -> Tensor:
@@ -87,7 +80,7 @@ def compare(rows: list[list[list[np.ndarray]]], *, rotating: bool) -> PairCompar
 
 def main() -> None:
     parser = command_line(__doc__)
-    parser.add_argument("--root", type=Path, default=Path("data"), help="folder of CIFAR-100")
+    parser.add_argument("--root", type=Path, default=Path("data"), help="folder with cifar-100-python")
     parser.add_argument("--draws", type=int, default=200)
     args = parser.parse_args()
     start = time.perf_counter()

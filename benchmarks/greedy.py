@@ -22,12 +22,11 @@ def main() -> None:
     parser = command_line(__doc__)
     parser.add_argument("runs", type=Path, nargs="+", help="folders of runs")
     parser.add_argument("--images", type=int, default=32)
-    parser.add_argument("--root", type=Path, help="folder of the images, if they have moved")
     args = parser.parse_args()
     rows = []
     for run in args.runs:
         trained = vc.load(run)
-        (selected,) = select_images([trained], count=args.images, seed=0, root=args.root)
+        (selected,) = select_images([trained], count=args.images, seed=0)
         images, network = images_for(trained, selected.data.images), trained.network
         with torch.no_grad():
             classes = network(images).argmax(dim=1)

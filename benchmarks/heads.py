@@ -13,6 +13,9 @@ import numpy as np
 import vit_vs_cnn as vc
 from benchmarks import command_line, markdown_table, range_text
 
+#: Folder of the converted networks.
+OUTPUT = Path("runs/heads")
+
 
 def main() -> None:
     parser = command_line(__doc__)
@@ -20,14 +23,12 @@ def main() -> None:
     parser.add_argument("--heads", type=int, nargs="+", default=[1, 2, 3, 4, 6, 9])
     parser.add_argument("--window-size", type=int)
     parser.add_argument("--head-dim", type=int)
-    parser.add_argument("--root", type=Path, help="folder of the images, if they have moved")
-    parser.add_argument("--output", type=Path, default=Path("runs/heads"), help="folder of the converted networks")
     args = parser.parse_args()
-    options = {"window_size": args.window_size, "head_dim": args.head_dim, "root": args.root, "quiet": True}
-    args.output.mkdir(parents=True, exist_ok=True)
+    options = {"window_size": args.window_size, "head_dim": args.head_dim, "quiet": True}
+    OUTPUT.mkdir(parents=True, exist_ok=True)
     converted = {
         heads: [
-            vc.to_attention(run, num_heads=heads, output=args.output / f"{run.name}-{heads}.ckpt", **options)
+            vc.to_attention(run, num_heads=heads, output=OUTPUT / f"{run.name}-{heads}.ckpt", **options)
             for run in args.runs
         ]
         for heads in args.heads
@@ -35,7 +36,7 @@ def main() -> None:
     paths = {"CNN": args.runs, **{heads: [one.path for one in group] for heads, group in converted.items()}}
     rows = []
     for name, group in paths.items():
-        frames = [vc.compare(path, parts=["accuracy"], root=args.root, quiet=True).frame() for path in group]
+        frames = [vc.compare(path, parts=["accuracy"], quiet=True).frame() for path in group]
         accuracy = range_text([100 * float(frame.accuracy[0]) for frame in frames], digits=1)
         if name in converted:
             errors = [one.heads for one in converted[name]]

@@ -1,11 +1,11 @@
 """Batches per second of the in-memory pipeline, compared with torchvision transforms in a DataLoader.
 
-    python -m benchmarks.input_pipeline --batches 40 --batch-size 128
+    python -m benchmarks.input_pipeline
 
 Three ways to the same augmented batches of 32x32 images are timed in turns, in one process, so that a busy machine
 slows all three: ours (one thread), PIL images with ``ToTensor`` (the common way), and ``transforms.v2`` on uint8
-tensors. The torchvision ways run in a DataLoader with two persistent workers. Timed is one pass over ``--batches``
-batches, workers already running; nothing is trained meanwhile.
+tensors. The torchvision ways run in a DataLoader with two persistent workers. Timed is one pass over 40
+batches of 128 images, workers already running; nothing is trained meanwhile.
 """
 
 from collections import deque
@@ -24,6 +24,8 @@ from torchvision.transforms import v2
 from benchmarks.timing import Row, in_turns, parser, ratio, report_rows
 from vit_vs_cnn.data.augmentation.augmenter import Augmentation, Augmenter
 
+#: Batches of a timed pass, and images of a batch.
+BATCHES, BATCH_SIZE = 40, 128
 MEAN, STD = (0.491, 0.482, 0.447), (0.247, 0.243, 0.262)
 RECIPES = {
     "crop + flip": Augmentation(),
@@ -72,31 +74,27 @@ class OurLoader:
             yield self.augmenter(self.images[indices], self.labels[indices], draws)
 
 
-def loaders_of(config: Augmentation, batches: int, batch_size: int, workers: int = 2) -> dict[str, Iterable]:
-    count = batches * batch_size
-    images = torch.randint(0, 256, (count, 3, 32, 32), dtype=torch.uint8)
-    labels = torch.randint(0, 10, (count,))
-    settings = {"batch_size": batch_size, "shuffle": True, "num_workers": workers, "persistent_workers": workers > 0}
+def loaders_of(config: Augmentation) -> dict[str, Iterable]:
+    images = torch.randint(0, 256, (BATCHES * BATCH_SIZE, 3, 32, 32), dtype=torch.uint8)
+    labels = torch.randint(0, 10, (len(images),))
+    settings: dict[str, Any] = {"batch_size": BATCH_SIZE, "shuffle": True, "num_workers": 2, "persistent_workers": True}
     pil = TransformedImages(images, labels, torchvision_transform(config, transforms, transforms.ToTensor()), pil=True)
     of_tensors = torchvision_transform(config, v2, v2.ToDtype(torch.float32, scale=True))
     tensor = TransformedImages(images, labels, of_tensors, pil=False)
-    ours = OurLoader(images, labels, config, batch_size)
+    ours = OurLoader(images, labels, config, BATCH_SIZE)
     return {OURS: ours, PIL: DataLoader(pil, **settings), TENSOR: DataLoader(tensor, **settings)}
 
 
 def main() -> None:
-    options = parser(__doc__, repeats=7)
-    options.add_argument("--batches", type=int, default=40, help="batches in one timed pass")
-    options.add_argument("--batch-size", type=int, default=128, help="images in a batch")
-    arguments = options.parse_args()
+    arguments = parser(__doc__, repeats=7).parse_args()
     torch.set_num_threads(arguments.threads)
     torch.manual_seed(0)
     rows = []
     for recipe, config in RECIPES.items():
-        loaders = loaders_of(config, arguments.batches, arguments.batch_size)
+        loaders = loaders_of(config)
         passes = {way: partial(deque, loader, maxlen=0) for way, loader in loaders.items()}
         times = in_turns(passes, arguments.repeats, warm_up=1)  # the first turn starts the workers
-        milliseconds = 1000 * float(np.median(times[OURS])) / arguments.batches
+        milliseconds = 1000 * float(np.median(times[OURS])) / BATCHES
         rows.append(Row(f"pipeline, {recipe}, ours", milliseconds, unit="ms per batch"))
         rows += [ratio(f"pipeline, {recipe}, vs {way}", times[way], times[OURS], goal=5) for way in (PIL, TENSOR)]
     report_rows(rows, arguments.json)

@@ -9,14 +9,13 @@ are significantly above both chance and the centre map, adjusted for all tests o
 change if the head is shuffled. Nothing is tested over seeds.
 """
 
-import csv
-import math
-import sys
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks import command_line, markdown_table, range_text
+import pandas
+
+from benchmarks import command_line, markdown_table, print_text, range_text
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.inspection.map_scores import has_star
 
@@ -51,31 +50,29 @@ def over_seeds(scores: Path) -> list[MethodOverSeeds]:
         InputError: the table is missing or has no scores.
     """
     try:
-        with scores.open(newline="") as file:
-            rows = list(csv.DictReader(file))
-    except (OSError, UnicodeDecodeError) as error:
+        table = pandas.read_csv(scores)
+    except (OSError, ValueError) as error:
         raise InputError(f"{scores} cannot be read: {error}") from error
-    if missing := [name for name in ("network", "method", *SHOWN) if not rows or name not in rows[0]]:
+    if missing := [name for name in ("network", "method", *SHOWN, "class_specific") if name not in table]:
         raise InputError(f"{scores} is not a scores.csv of inspect --score: it lacks the column {missing[0]!r}")
-    groups: dict[tuple[str, str], list[dict[str, str]]] = {}
-    for row in rows:
-        recipe, _, seed = row["network"].rpartition("-s")
-        name = recipe if recipe and seed.isdigit() else row["network"]
-        groups.setdefault((name, row["method"]), []).append(row)
-    return [_over_seeds(recipe, method, of_seeds) for (recipe, method), of_seeds in groups.items()]
+    recipes = table["network"].str.replace(r"-s\d+$", "", regex=True)
+    groups = table.groupby([recipes, "method"], sort=False)
+    return [_over_seeds(recipe, method, of_seeds) for (recipe, method), of_seeds in groups]
 
 
-def _over_seeds(recipe: str, method: str, rows: Sequence[dict[str, str]]) -> MethodOverSeeds:
-    values = {name: tuple(float(row[name]) for row in rows if row.get(name)) for name in (*SHOWN, *SANITY_COLUMNS)}
-    columns = [
-        name for name in rows[0] if name.startswith("deletion") and name.endswith(P_VALUE_SUFFIX) and rows[0][name]
-    ]
-    for_a_class = rows[0].get("class_specific") == "True"
-    scored = [*columns, *(name.replace("deletion", "insertion") for name in columns), SANITY_COLUMNS[0]]
-    numbers: list[dict[Hashable, float]] = [{name: float(row[name] or math.nan) for name in scored} for row in rows]
-    measures = [name.removesuffix(P_VALUE_SUFFIX) for name in columns]
-    stars = tuple(sum(has_star(row, measure) for measure in measures) for row in numbers) if columns else ()
-    return MethodOverSeeds(recipe, method, values, stars, len(columns), for_a_class)
+def _over_seeds(recipe: str, method: str, rows: pandas.DataFrame) -> MethodOverSeeds:
+    shown = rows.reindex(columns=[*SHOWN, *SANITY_COLUMNS])
+    names = [name for name in rows.columns[rows.notna().any()] if name.endswith(P_VALUE_SUFFIX)]
+    measures = [name.removesuffix(P_VALUE_SUFFIX) for name in names if name.startswith("deletion")]
+    scored = rows[[*names, SANITY_COLUMNS[0]]].to_dict("records") if measures else []
+    return MethodOverSeeds(
+        recipe=recipe,
+        method=method,
+        values={name: tuple(column.dropna()) for name, column in shown.items()},
+        stars=tuple(sum(has_star(row, measure) for measure in measures) for row in scored),
+        replacements=len(measures),
+        for_a_class=bool(rows["class_specific"].iloc[0]),
+    )
 
 
 def table_of(seeds: Sequence[MethodOverSeeds]) -> str:
@@ -94,10 +91,8 @@ def table_of(seeds: Sequence[MethodOverSeeds]) -> str:
 def main() -> None:
     parser = command_line(__doc__)
     parser.add_argument("scores", type=Path, help="scores.csv of inspect --score")
-    try:
-        print(table_of(over_seeds(parser.parse_args().scores)))
-    except InputError as error:
-        sys.exit(f"error: {error}")
+    scores = parser.parse_args().scores
+    print_text(lambda: table_of(over_seeds(scores)))
 
 
 if __name__ == "__main__":

@@ -1,11 +1,10 @@
 """Near-duplicates: how many planted copies are found in CIFAR, and how many of the pairs found show the same image.
 
-    python -m benchmarks.near_duplicates --root FOLDER                                        # recall and time
-    python -m benchmarks.near_duplicates --root FOLDER --judgements results/near_duplicates  # precision
+    python -m benchmarks.near_duplicates --root FOLDER --judgements results/near_duplicates
 
-* Recall: copies of training images are searched for among all 50,000. A copy is found if one of its pairs is with its
-  original. There are exact copies, JPEG of quality 75 and 50, copies resized to 24 or 16 pixels and back, enlarged to
-  64 or mirrored. Crops of 30 x 30 pixels, enlarged to 32, are no copies in this sense, and most are not found.
+* Recall: 1,000 copies of training images are searched for among all 50,000. A copy is found if one of its pairs is with
+  its original. There are exact copies, JPEG of quality 75 and 50, copies resized to 24 or 16 pixels and back, enlarged
+  to 64 or mirrored. Crops of 30 x 30 pixels, enlarged to 32, are no copies in this sense, and most are not found.
 * Precision: the 10,000 test images are searched for among the 50,000. ``--judgements`` is a folder of CSV files with
   pairs that were judged by eye: ``same`` (one image) or ``different``. The flagged ones are counted.
 * Synthetic images, which are all different: the pairs found among 1,000 images are false.
@@ -26,7 +25,8 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from benchmarks import command_line, environment
+from benchmarks import command_line, interval_text
+from benchmarks.timing import environment
 from vit_vs_cnn.console import format_count
 from vit_vs_cnn.data.cifar import CifarOptions, CifarSource
 from vit_vs_cnn.data.images import UNKNOWN, LabelledImages
@@ -34,7 +34,7 @@ from vit_vs_cnn.data.near_duplicates import ALGORITHM_VERSION, DuplicatePairs, n
 from vit_vs_cnn.data.synthetic.source import render_objects
 from vit_vs_cnn.statistics.intervals import wilson_interval
 
-SIDE = 32
+SIDE, COPIES = 32, 1000
 Change = Callable[[Image.Image, np.random.Generator], Image.Image]
 
 
@@ -75,8 +75,7 @@ CHANGES: dict[str, Change] = {
 
 def share_text(hits: int, count: int) -> str:
     """Share in percent, with Wilson's interval."""
-    share = wilson_interval(hits, count)
-    return f"{100 * share.value:5.1f} % ({100 * share.low:.1f} to {100 * share.high:.1f}), {hits} of {count}"
+    return f"{interval_text(wilson_interval(hits, count), ' %')}, {hits} of {count}"
 
 
 def changed(images: Tensor, change: Change, rng: np.random.Generator) -> LabelledImages:
@@ -85,13 +84,13 @@ def changed(images: Tensor, change: Change, rng: np.random.Generator) -> Labelle
     return LabelledImages(pixels, torch.full((len(pixels),), UNKNOWN), ("unknown",))
 
 
-def recall(train: LabelledImages, count: int, seed: int) -> None:
+def recall(train: LabelledImages, seed: int) -> None:
     rng = np.random.default_rng(seed)
-    places = torch.from_numpy(rng.choice(len(train), count, replace=False))
+    places = torch.from_numpy(rng.choice(len(train), COPIES, replace=False))
     for kind, change in CHANGES.items():
         duplicate_pairs = near_duplicate_pairs(changed(train.images[places], change, rng), train)
         own = duplicate_pairs.train == places[duplicate_pairs.test]
-        print(f"  {kind:24s} {share_text(len(duplicate_pairs.test[own].unique()), count)}", flush=True)
+        print(f"  {kind:24s} {share_text(len(duplicate_pairs.test[own].unique()), COPIES)}", flush=True)
 
 
 def precision(source: str, pairs: DuplicatePairs, folder: Path) -> None:
@@ -118,21 +117,18 @@ def measure(source: Literal["cifar10", "cifar100"], options: argparse.Namespace)
     print(f"{source}: {len(test):,} x {len(train):,} images in {seconds:.0f} s")
     differ = int((test.labels[duplicate_pairs.test] != train.labels[duplicate_pairs.train]).sum())
     print(f"  {len(duplicate_pairs.test)} pairs, {share:.2f} % of the test images; labels differ in {differ} pairs")
-    if options.judgements:
-        precision(source, duplicate_pairs, options.judgements)
-    if options.copies:
-        print(f"  recall of {options.copies} copies, by kind:")
-        recall(train, options.copies, options.seed)
+    precision(source, duplicate_pairs, options.judgements)
+    print(f"  recall of {COPIES} copies, by kind:")
+    recall(train, options.seed)
 
 
 def main() -> None:
     parser = command_line(__doc__)
     parser.add_argument("--root", type=Path, required=True, help="folder with the official CIFAR folders")
-    parser.add_argument("--copies", type=int, default=1000, help="number of copies of each kind; 0 for none")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--judgements", type=Path, help="folder of the judged CSV files")
+    parser.add_argument("--judgements", type=Path, required=True, help="folder of the judged CSV files")
     options = parser.parse_args()
-    print(f"{environment('torch', 'Pillow')}, {torch.get_num_threads()} threads, method {ALGORITHM_VERSION}")
+    print(f"{environment('torch', 'Pillow')}, method {ALGORITHM_VERSION}")
     measure("cifar10", options)
     measure("cifar100", options)
     count_false_pairs(1000, options.seed)

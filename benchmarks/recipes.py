@@ -13,73 +13,69 @@ the plain defaults. Accuracies are of validation images; test images are not use
 """
 
 import argparse
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
+import pandas
 from rich.console import Console
 
-from benchmarks import command_line
-from vit_vs_cnn.config.experiment import Experiment, experiment_from_dict
+from benchmarks import command_line, markdown_table, print_text
+from vit_vs_cnn.api import load_experiment
+from vit_vs_cnn.config.experiment import Experiment
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments.runner import run_experiment
 from vit_vs_cnn.runs.result import group_results
-from vit_vs_cnn.runs.trials import TRIALS_FILE, Trial, read_trials
+from vit_vs_cnn.runs.trials import TRIALS_FILE, read_trials
 
 FACTORS = (1 / 9, 1 / 3, 1.0, 3.0, 9.0)
 #: Models without --models.
 MODELS = ("resnet8", "vit_nano", "resnet20", "vit_tiny")
 
 
-def rank_table(tasks: Mapping[str, Sequence[Trial]]) -> list[str]:
-    """Lines of a table for each model: its recipes, the best mean accuracy first. InputError without common recipes."""
-    accuracies = {
-        (trial.model, trial.trial, task): trial.validation_accuracy or 0.0
-        for task, trials in tasks.items()
-        for trial in trials
-    }
-    texts = {(trial.model, trial.trial): trial.values_text for trials in tasks.values() for trial in trials}
-    lines = []
-    for model in dict.fromkeys(model for model, _ in texts):
-        numbers = [n for m, n in texts if m == model and all((model, n, task) in accuracies for task in tasks)]
-        if not numbers:
-            raise InputError(f"{model}: the searches have no trial in common")
-        means = {n: fmean(accuracies[model, n, task] for task in tasks) for n in numbers}
-        lines += [f"{model}", f"  mean  {'  '.join(tasks)}  trial: recipe"]
-        for n in sorted(numbers, key=lambda n: -means[n]):
-            columns = [f"{100 * accuracies[model, n, task]:>{len(task)}.1f}" for task in tasks]
-            lines.append(f"  {100 * means[n]:4.1f}  {'  '.join(columns)}  {n}: {texts[model, n]}")
-    return lines
+def rank_table(folders: Iterable[Path]) -> str:
+    """Markdown table of the recipes that were tried on every task, those of each model in the order of their means.
+
+    Raises:
+        InputError: a model has no trial on all tasks.
+    """
+    trials = [
+        (trial, f"{path.name}:{trial.train_size}") for path in folders for trial in read_trials(path / TRIALS_FILE)
+    ]
+    cells = [(t.model, f"{t.trial}: {t.values_text}", task, 100 * (t.validation_accuracy or 0.0)) for t, task in trials]
+    tried = pandas.DataFrame(cells, columns=["model", "trial: recipe", "task", "accuracy"])
+    accuracies = tried.pivot(index=["model", "trial: recipe"], columns="task", values="accuracy").dropna()
+    if missing := {*tried["model"]} - {*accuracies.index.get_level_values("model")}:
+        raise InputError(f"{min(missing)}: the searches have no trial in common")
+    accuracies.insert(0, "mean", accuracies.mean(axis=1))
+    ranked = accuracies.sort_values(["model", "mean"], ascending=[True, False])
+    rows = [
+        [*names, *(f"{accuracy:.1f}" for accuracy in row)]
+        for names, row in zip(ranked.index, ranked.to_numpy(), strict=True)
+    ]
+    return markdown_table([*ranked.index.names, *ranked.columns], rows)
 
 
 def make_experiment(models: Mapping[str, Any], options: argparse.Namespace) -> Experiment:
     """An experiment of one size that is scored on a quarter of its labelled images."""
-    data: dict[str, Any] = {"source": options.source, "root": options.data, "validation_fraction": 0.25}
-    data["augmentation"] = {"crop_padding": 4, "flip": True}
-    if options.source == "folder":
-        data["folder"] = {"image_size": options.pixels}
-    elif options.unverified:
-        data["cifar"] = {"verify_checksum": False, "download": False}
-    return experiment_from_dict(
-        {
-            "name": f"recipes_{options.command}_{options.source}_{options.size}_{options.steps}",
-            "output": options.output,
-            "data": data,
-            "protocol": {
-                "train_sizes": [options.size],
-                "seeds": list(range(options.seeds)),
-                "budget": {"steps": options.steps},
-                "batch_size": 64,
-                "scored_on": "validation",
-            },
-            "models": models,
-        }
-    )
+    name = f"recipes_{options.command}_{options.source}_{options.size}_{options.steps}"
+    settings = {
+        "data.source": options.source,
+        "data.root": options.data,
+        "data.validation_fraction": 0.25,
+        "data.augmentation": {"crop_padding": 4, "flip": True},
+        "protocol.train_sizes": [options.size],
+        "protocol.seeds": [*range(options.seeds)],
+        "protocol.budget": {"steps": options.steps},
+        "protocol.batch_size": 64,
+        "protocol.scored_on": "validation",
+    }
+    size = {"data.folder.image_size": 64} if options.source == "folder" else {}
+    return load_experiment({"name": name, "models": models}, settings | size)
 
 
-def scan_experiment(options: argparse.Namespace) -> Experiment:
+def scanned_models(options: argparse.Namespace) -> dict[str, Any]:
     """Every model with the recommended learning rate times each factor, and with the plain defaults."""
     by_name = make_experiment({label(model): {"name": model} for model in options.models}, options)
     models: dict[str, Any] = {}
@@ -87,14 +83,12 @@ def scan_experiment(options: argparse.Namespace) -> Experiment:
         rate = by_name.models[label(model)].optimizer.lr
         models[f"{label(model)}_plain"] = {"name": model, "recipe": "none"}
         for factor in FACTORS:
-            models[f"{label(model)}_x{factor:.2f}".replace(".", "p")] = {
-                "name": model,
-                "optimizer": {"lr": float(f"{rate * factor:.2g}")},
-            }
-    return make_experiment(models, options)
+            name = f"{label(model)}_x{factor:.2f}".replace(".", "p")
+            models[name] = {"name": model, "optimizer": {"lr": float(f"{rate * factor:.2g}")}}
+    return models
 
 
-def names_experiment(options: argparse.Namespace) -> Experiment:
+def named_models(options: argparse.Namespace) -> dict[str, Any]:
     """Every model by name alone, with Muon as in the quickstart, and with the plain defaults."""
     models: dict[str, Any] = {}
     for model in options.models:
@@ -105,30 +99,27 @@ def names_experiment(options: argparse.Namespace) -> Experiment:
             "schedule": {"name": "cosine", "warmup": 0.1},
         }
         models[f"{label(model)}_plain"] = {"name": model, "recipe": "none"}
-    return make_experiment(models, options)
+    return models
 
 
 def label(model: str) -> str:
-    """Name of a model for a model, such as ``timm_resnet10t``."""
+    """Name of a model in a config, such as ``timm_resnet10t``."""
     return model.replace("/", "_")
 
 
-def accuracy_table(experiment: Experiment, console: Console) -> list[str]:
-    """Mean validation accuracy of each model over its seeds, with the standard deviation."""
-    lines = []
-    for (name, _), results in group_results(run_experiment(experiment, console=console)).items():
+def accuracy_table(experiment: Experiment) -> str:
+    """Markdown table of the mean validation accuracy of each model, with the standard deviation over its seeds."""
+    rows = []
+    for (name, _), results in group_results(run_experiment(experiment, console=Console(stderr=True))).items():
         accuracies = [100 * result.accuracy for result in results]
-        spread = f" (sd {stdev(accuracies):.1f})" if len(accuracies) > 1 else ""
-        rate = experiment.models[name].optimizer
-        lines.append(
-            f"{name:<36} {rate.name:<6} lr {rate.lr:<8.2g} {fmean(accuracies):5.1f} %{spread}, n = {len(results)}"
-        )
-    return lines
+        spread = f"{stdev(accuracies):.1f}" if len(accuracies) > 1 else ""
+        recipe = experiment.models[name].optimizer
+        rows.append([name, recipe.name, f"{recipe.lr:.2g}", f"{fmean(accuracies):.1f}", spread, len(results)])
+    return markdown_table(["model", "optimizer", "learning rate", "accuracy, %", "sd over seeds", "seeds"], rows)
 
 
-def main(words: Sequence[str] | None = None) -> int:
-    """Run the command. The exit code is 2 for bad input."""
-    parser = command_line(__doc__, "python -m benchmarks.recipes")
+def main() -> None:
+    parser = command_line(__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     rank = commands.add_parser("rank", help="rank the recipes of several searches")
     rank.add_argument("folders", nargs="+", type=Path, metavar="FOLDER", help="folders with tuning.csv")
@@ -137,29 +128,16 @@ def main(words: Sequence[str] | None = None) -> int:
         command.add_argument("--models", nargs="+", default=MODELS, help="names of models")
         command.add_argument("--source", choices=("cifar10", "cifar100", "folder"), default="cifar10", help="images")
         command.add_argument("--data", default="data", help="folder of the images (default: data)")
-        command.add_argument("--unverified", action="store_true", help="read CIFAR files without their checksums")
-        command.add_argument("--pixels", type=int, default=64, help="size of the images of a folder (default: 64)")
         command.add_argument("--steps", type=int, default=300, help="optimizer steps (default: 300)")
         command.add_argument("--size", type=int, default=8000, help="labelled images, a quarter of them for validation")
         command.add_argument("--seeds", type=int, default=3, help="number of seeds (default: 3)")
-        command.add_argument("--output", default="runs", help="folder of the experiment (default: runs)")
-    options = parser.parse_args(words)
-    try:
-        if options.command == "rank":
-            tasks: dict[str, list[Trial]] = {}
-            for path in options.folders:
-                for trial in read_trials(path / TRIALS_FILE):
-                    tasks.setdefault(f"{path.name}:{trial.train_size}", []).append(trial)
-            lines = rank_table(tasks)
-        else:
-            experiment = scan_experiment(options) if options.command == "scan" else names_experiment(options)
-            lines = accuracy_table(experiment, Console(stderr=True))
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    print("\n".join(lines))
-    return 0
+    options = parser.parse_args()
+    if options.command == "rank":
+        print_text(lambda: rank_table(options.folders))
+    else:
+        models_of = scanned_models if options.command == "scan" else named_models
+        print_text(lambda: accuracy_table(make_experiment(models_of(options), options)))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -11,7 +11,6 @@ are in ``test-sets/`` next to it. Entries that a log there lacks are appended, a
 
 import json
 import shutil
-import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +19,7 @@ from typing import Any
 import numpy as np
 import yaml
 
-from benchmarks import command_line, save_arrays
+from benchmarks import command_line, print_text, save_arrays
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.files import write_text
 from vit_vs_cnn.runs.experiment_folder import read_finished_results
@@ -171,22 +170,20 @@ def _without_paths(path: Path) -> dict[str, Any]:
     return values
 
 
-def main(words: list[str] | None = None) -> int:
-    """Run the command. The exit code is 2 where there is nothing to record or to unpack."""
+def main(words: list[str] | None = None) -> None:
     parser = command_line(__doc__, "python -m benchmarks.record")
     parser.add_argument("source", type=Path, metavar="SOURCE", help="folder of an experiment, or of a record")
     parser.add_argument("target", type=Path, metavar="TARGET", help="folder to write")
     parser.add_argument("--unpack", action="store_true", help="SOURCE is a record")
     args = parser.parse_args(words)
-    try:
+
+    def convert() -> str:
         count = (unpack if args.unpack else record)(args.source, args.target)
-    except InputError as error:
-        print(error, file=sys.stderr)
-        return 2
-    then = f"train --config {args.target}/experiment.yaml" if args.unpack else f"report {args.target}"
-    print(f"{count} runs in {args.target}; next: python -m vit_vs_cnn {then}")
-    return 0
+        then = f"train --config {args.target}/experiment.yaml" if args.unpack else f"report {args.target}"
+        return f"{count} runs in {args.target}; next: python -m vit_vs_cnn {then}"
+
+    print_text(convert)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

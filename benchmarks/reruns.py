@@ -7,7 +7,6 @@ change rounding, such as ``protocol.threads``, the precision or the machine. The
 sqrt(sum d^2 / 2k) over k differences, with a 95 % interval by chi^2 with k degrees of freedom.
 """
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,23 +14,20 @@ import numpy as np
 import pandas
 from scipy import stats
 
-from benchmarks import command_line, markdown_table
+from benchmarks import command_line, markdown_table, print_text
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.runs.experiment_folder import read_finished_results
-from vit_vs_cnn.runs.record import TABLE, is_record
 
 COLUMNS = ["model", "train_size", "steps", "seed"]
 
 
 def read_accuracies(path: Path) -> pandas.Series:
     """Accuracy by model, training size, steps and seed."""
-    table = path / TABLE if is_record(path) else path
-    if table.is_dir():
-        rows = [(r.model, r.train_size, r.cost.steps, r.seed, r.accuracy) for r in read_finished_results(path).values()]
-        accuracies = pandas.DataFrame(rows, columns=[*COLUMNS, "accuracy"])
-    else:
-        accuracies = pandas.read_csv(table)
-    return pandas.Series(accuracies.set_index(COLUMNS)["accuracy"])
+    if path.is_file():
+        return pandas.Series(pandas.read_csv(path).set_index(COLUMNS)["accuracy"])
+    results = read_finished_results(path).values()
+    rows = {(result.model, result.train_size, result.cost.steps, result.seed): result.accuracy for result in results}
+    return pandas.Series(rows).rename_axis(COLUMNS)
 
 
 def paired_differences(run: Path, rerun: Path) -> pandas.Series:
@@ -56,15 +52,9 @@ def spread(differences: Sequence[float]) -> tuple[float, float, float]:
     return float(np.sqrt(squares / k)), low, high
 
 
-def main() -> None:
-    parser = command_line(__doc__)
-    parser.add_argument("run", type=Path)
-    parser.add_argument("other", type=Path)
-    args = parser.parse_args()
-    try:
-        differences = 100 * paired_differences(args.run, args.other)
-    except InputError as error:
-        sys.exit(f"error: {error}")
+def table_of(run: Path, rerun: Path) -> str:
+    """Markdown table with a row for each model, size and budget, for each model, and for all runs."""
+    differences = 100 * paired_differences(run, rerun)
     places = differences.groupby(COLUMNS[:3])
     groups = [*places, *differences.groupby("model"), ("all", differences)]
     lines = []
@@ -72,7 +62,15 @@ def main() -> None:
         names = [place, "", ""] if isinstance(place, str) else [*place, "", ""][:3]
         sd, low, high = spread(values.tolist())
         lines.append([*names, len(values), f"{sd:.2f}", f"{low:.2f} to {high:.2f}", f"{values.abs().max():.2f}"])
-    print(markdown_table([*COLUMNS[:3], "pairs", "sd of a rerun, points", "95 % interval", "largest"], lines))
+    return markdown_table([*COLUMNS[:3], "pairs", "sd of a rerun, points", "95 % interval", "largest"], lines)
+
+
+def main() -> None:
+    parser = command_line(__doc__)
+    parser.add_argument("run", type=Path)
+    parser.add_argument("other", type=Path)
+    args = parser.parse_args()
+    print_text(lambda: table_of(args.run, args.other))
 
 
 if __name__ == "__main__":

@@ -17,9 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from benchmarks import timing
-from benchmarks.timing import Row, in_turns, parser, ratio, report_rows
-from vit_vs_cnn.devices import synchronize
+from benchmarks.timing import Row, in_turns, parser, peak_megabytes, ratio, report_rows
 from vit_vs_cnn.inspection import list_methods, saliency_maps
 from vit_vs_cnn.inspection.saliency import get_method
 from vit_vs_cnn.models import create_model
@@ -35,7 +33,6 @@ class Network(NamedTuple):
     network: nn.Module
     image_size: int
     batch_size: int
-    device: str
 
     def run(self, way: str, images: Tensor) -> None:
         """A forward pass, a forward and backward pass, or maps by a method."""
@@ -46,16 +43,15 @@ class Network(NamedTuple):
             self.network.zero_grad()
         else:
             saliency_maps(self.network, images, way, verify=False)
-        synchronize(self.device)
 
     def batches(self, count: int) -> Iterator[Tensor]:
         """Images of noise."""
         generator = torch.Generator().manual_seed(0)
         for first in range(0, count, self.batch_size):
             shape = (min(self.batch_size, count - first), 3, self.image_size, self.image_size)
-            yield torch.randn(shape, generator=generator).to(self.device)
+            yield torch.randn(shape, generator=generator)
 
-    def stream(self, count: int) -> None:
+    def roll_out(self, count: int) -> None:
         for images in self.batches(count):
             self.run("rollout", images)
 
@@ -75,31 +71,20 @@ def compare(network: Network, name: str, count: int) -> list[Row]:
     return rows
 
 
-def peak_megabytes(network: Network, count: int) -> float:
-    if network.device != "cuda":
-        return timing.peak_megabytes(lambda: network.stream(count))
-    torch.cuda.reset_peak_memory_stats()
-    before = torch.cuda.memory_allocated()
-    network.stream(count)
-    return (torch.cuda.max_memory_allocated() - before) / 1e6
-
-
 def main() -> None:
     options = parser(__doc__, threads=2)
     options.add_argument("--images", type=int, default=1000)
-    options.add_argument("--networks", nargs="+", choices=NETWORKS, default=[*NETWORKS])
-    options.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     args = options.parse_args()
     torch.set_num_threads(args.threads)
     torch.manual_seed(0)
     rows = []
-    for name in args.networks:
-        image_size, batch_size = NETWORKS[name]
-        model = create_model(name, image_size=image_size, num_classes=10).eval().to(args.device)
-        network = Network(model, image_size, batch_size, args.device)
+    for name, (image_size, batch_size) in NETWORKS.items():
+        model = create_model(name, image_size=image_size, num_classes=10).eval()
+        network = Network(model, image_size, batch_size)
         rows += compare(network, name, args.images)
         for count in (args.images // 4, args.images) if "rollout" in list_methods(model) else ():
-            rows.append(Row(f"rollout of {name}, memory for {count} images", peak_megabytes(network, count), unit="MB"))
+            memory = peak_megabytes(partial(network.roll_out, count))
+            rows.append(Row(f"rollout of {name}, memory for {count} images", memory, unit="MB"))
     report_rows(rows, args.json)
 
 

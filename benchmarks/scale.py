@@ -23,6 +23,8 @@ from vit_vs_cnn.api import load_experiment
 from vit_vs_cnn.experiments.runner import run_experiment
 
 ROOT = Path(__file__).parents[1]
+#: Multiples of four: few and many runs whose CPU seconds, and whose file operations, are measured.
+TIMED_RUNS, TRACED_RUNS = (4, 36), (8, 16)
 RUNS, RUN_SECONDS, NODES, WORKERS_OF_NODE, TASKS = 10_000, 60, (1, 4, 16, 64), 16, (16, 64, 256, 1024)
 
 
@@ -80,21 +82,18 @@ def array_table(trained: float, finished: float) -> str:
 
 
 def main() -> None:
-    parser = command_line(__doc__)
-    parser.add_argument("--runs", type=int, nargs=2, default=(4, 36), help="multiples of 4: runs for CPU seconds")
-    parser.add_argument("--traced", type=int, nargs=2, default=(8, 16), help="runs for file operations")
-    parser.add_argument("--json", type=Path, help="write the rows there, too")
-    args, rows, costs = parser.parse_args(), list[Row](), dict[str, float]()
+    command_line(__doc__).parse_args()
+    rows, costs = list[Row](), dict[str, float]()
     with tempfile.TemporaryDirectory() as folder:
         for name in ("processes", "ray"):
-            few, many = (command_seconds(Path(folder), runs, name) for runs in args.runs)
-            costs[name] = (many - few) / (args.runs[1] - args.runs[0])
+            few, many = (command_seconds(Path(folder), runs, name) for runs in TIMED_RUNS)
+            costs[name] = (many - few) / (TIMED_RUNS[1] - TIMED_RUNS[0])
             rows.append(Row(f"CPU of the command for a run, executor {name}", 1e3 * costs[name], unit="ms"))
         for name in ("trained", "finished") if shutil.which("strace") else ():
-            few, many = (file_operations(Path(folder), runs) for runs in args.traced)
-            costs[name] = (many - few) / (args.traced[1] - args.traced[0])
+            few, many = (file_operations(Path(folder), runs) for runs in TRACED_RUNS)
+            costs[name] = (many - few) / (TRACED_RUNS[1] - TRACED_RUNS[0])
             rows.append(Row(f"file operations of a task for a {name} run", costs[name], unit=""))
-    report_rows(rows, args.json)
+    report_rows(rows, None)
     formula = f"time = {RUN_SECONDS} s x runs / workers, at least runs x CPU of the command for a run"
     print(f"\n{RUNS:,} runs on a Ray cluster: {formula}\n\n{ray_table(costs['ray'])}\n")
     if "finished" not in costs:

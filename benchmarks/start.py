@@ -2,7 +2,7 @@
 
     python -m benchmarks.start
 
-Every figure is the wall time of a new process, start included: the shortest of ``--runs``, because other programs only
+Every figure is the wall time of a new process, start included: the shortest of three, because other programs only
 add time. Images per second are all training images of both networks over the time of the whole quickstart. For
 comparison, the same quickstart runs in one process with all threads, in single precision.
 """
@@ -21,6 +21,7 @@ from benchmarks.timing import Row, report_rows
 
 ROOT = Path(__file__).parents[1]
 COMMANDS = ("train", "tune", "status", "report", "compare", "inspect", "predict", "export", "audit")
+REPEATS = 3
 #: Images that the quickstart trains on: 250 steps of 128, two networks with three seeds.
 IMAGES = 6 * 250 * 128
 ONE_PROCESS_OPTIONS = ("--executor", "local", "--trainer.precision", "32-true", "--execution.channels_last", "false")
@@ -33,8 +34,12 @@ def seconds(words: Sequence[str]) -> float:
     return time.perf_counter() - start
 
 
-def quickest(runs: int, words: Sequence[str]) -> float:
-    return min(seconds(words) for _ in range(runs))
+def quickest(words: Sequence[str]) -> float:
+    return min(seconds(words) for _ in range(REPEATS))
+
+
+def seconds_row(name: str, took: float, goal: float) -> Row:
+    return Row(name, took, unit="s", goal=goal, at_most=True)
 
 
 def until_first_step(output: Path) -> float:
@@ -58,21 +63,18 @@ def until_first_step(output: Path) -> float:
 
 def main() -> None:
     parser = command_line(__doc__)
-    parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--json", type=Path, help="write the rows there, too")
     args = parser.parse_args()
-    about = {"unit": "s", "at_most": True}
-    nothing = quickest(args.runs, ["-c", "pass"])
-    took = quickest(args.runs, ["-c", "import vit_vs_cnn"]) - nothing
-    rows = [Row("import vit_vs_cnn", took, goal=0.05, **about)]
-    slowest = max(quickest(args.runs, ["-m", "vit_vs_cnn", name, "--help"]) for name in COMMANDS)
-    rows.append(Row(f"the slowest --help of {len(COMMANDS)} commands", slowest, goal=0.3, **about))
+    nothing = quickest(["-c", "pass"])
+    took = quickest(["-c", "import vit_vs_cnn"]) - nothing
+    rows = [seconds_row("import vit_vs_cnn", took, 0.05)]
+    slowest = max(quickest(["-m", "vit_vs_cnn", name, "--help"]) for name in COMMANDS)
+    rows.append(seconds_row(f"the slowest --help of {len(COMMANDS)} commands", slowest, 0.3))
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder)
-        took = min(until_first_step(output / str(run)) for run in range(args.runs))
-        rows.append(Row("train.py to its first step", took, goal=4, **about))
+        took = min(until_first_step(output / str(run)) for run in range(REPEATS))
+        rows.append(seconds_row("train.py to its first step", took, 4))
         rows += [*of_quickstart(output), *of_audits(output)]
-    print(f"{os.cpu_count()} cores")
     report_rows(rows, args.json)
 
 
@@ -83,9 +85,7 @@ def of_audits(output: Path) -> list[Row]:
         write_photographs(folder := output / kind, count, size, kind)
         words = ["audit", "--data.root", str(folder), "--data.folder.cache", str(output / "cache")]
         took = seconds(["-m", "vit_vs_cnn", *words, "--output", str(output / "audit")])
-        rows.append(
-            Row(f"audit of {count:,} {kind} files, {size[0]} x {size[1]}", took, unit="s", goal=60, at_most=True)
-        )
+        rows.append(seconds_row(f"audit of {count:,} {kind} files, {size[0]} x {size[1]}", took, 60))
     return rows
 
 
@@ -93,13 +93,11 @@ def of_quickstart(output: Path) -> list[Row]:
     here = ["train.py", "--output", str(output)]
     threads = ["--protocol.threads", str(os.cpu_count()), "--name", "other"]
     default_seconds, one_process_seconds = seconds(here), seconds([*here, *ONE_PROCESS_OPTIONS, *threads])
-    status, report = (
-        quickest(3, ["-m", "vit_vs_cnn", name, str(output / "quickstart")]) for name in ("status", "report")
-    )
+    status, report = (quickest(["-m", "vit_vs_cnn", name, str(output / "quickstart")]) for name in ("status", "report"))
     return [
-        Row("status of the quickstart", status, unit="s", goal=0.3, at_most=True),
-        Row("report of the quickstart, 6 runs", report, unit="s", goal=1, at_most=True),
-        Row("the whole quickstart", default_seconds, unit="s", goal=35, at_most=True),
+        seconds_row("status of the quickstart", status, 0.3),
+        seconds_row("report of the quickstart, 6 runs", report, 1),
+        seconds_row("the whole quickstart", default_seconds, 35),
         Row("the whole quickstart, training", IMAGES / default_seconds, unit="images/s"),
         Row("the quickstart, vs one process in single precision", one_process_seconds / default_seconds, goal=1.8),
     ]

@@ -6,19 +6,21 @@ import os
 import platform
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import timm
 import torch
-import torchvision
 from torch.profiler import ProfilerActivity, profile
 
-from benchmarks import command_line
+from benchmarks import command_line, markdown_table
 from vit_vs_cnn.devices import bfloat16_units
 from vit_vs_cnn.models.cost import time_in_turns
 from vit_vs_cnn.runs.result import describe_hardware
+
+#: Titles of ``Row.cells``.
+COLUMNS = ("what", "figure", "quartiles", "goal")
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,7 @@ class Row:
         unit: ``x`` for a ratio (how many times as fast, so above 1 is better), else s, MB, images/s.
         goal: limit for the value; None for no goal.
         at_most: True if the goal is an upper limit.
-        note: remark, or the reason for a missing value.
+        note: reason for a missing value.
     """
 
     name: str
@@ -54,17 +56,12 @@ class Row:
         return self.value <= self.goal if self.at_most else self.value >= self.goal
 
     @property
-    def text(self) -> str:
-        """A line for a reader."""
-        if self.value is None:
-            return f"{self.name:<60s} not measured: {self.note}"
-        spread = "" if self.low is None or self.high is None else f"   ({self.low:.3g} to {self.high:.3g})"
-        note = f"   [{self.note}]" * bool(self.note)
-        if self.goal is None:
-            return f"{self.name:<60s} {self.value:9.3g} {self.unit}{spread}{note}"
-        bound = f"{'at most' if self.at_most else 'at least'} {self.goal:g}"
-        message = f"   {bound}: {'reached' if self.is_met else 'NOT reached'}"
-        return f"{self.name:<60s} {self.value:9.3g} {self.unit}{spread}{message}{note}"
+    def cells(self) -> list[str]:
+        """Cells of a table with ``COLUMNS``."""
+        value = f"failed: {self.note}" if self.value is None else f"{self.value:.3g} {self.unit}"
+        spread = "" if self.low is None or self.high is None else f"{self.low:.3g} to {self.high:.3g}"
+        goal = "" if self.goal is None else f"{'at most' if self.at_most else 'at least'} {self.goal:g}"
+        return [self.name, value, spread, goal if self.is_met else f"{goal}, **missed**"]
 
 
 def in_turns(ways: Mapping[str, Callable[[], object]], repeats: int, *, warm_up: int = 2) -> dict[str, np.ndarray]:
@@ -87,6 +84,11 @@ def peak_megabytes(work: Callable[[], object]) -> float:
     return peak / 1e6
 
 
+def fastest(times: Mapping[str, np.ndarray]) -> str:
+    """Name of the way with the smallest median time."""
+    return min(times, key=lambda name: float(np.median(times[name])))
+
+
 def ratio(name: str, slow: np.ndarray, fast: np.ndarray, **about: float | bool | None) -> Row:
     """Speedup of ``fast`` over ``slow``, by pairs of neighbouring calls."""
     low, middle, high = np.percentile(slow / fast, [25, 50, 75])
@@ -101,9 +103,9 @@ def kind_of_machine() -> str:
     return f"{describe_hardware()['cpu']} (bfloat16 units: {units}), {os.cpu_count()} cores"
 
 
-def machine() -> str:
+def environment(*libraries: str) -> str:
     """Kind of machine, number of PyTorch threads, and versions."""
-    versions = f"torch {torch.__version__}, torchvision {torchvision.__version__}, timm {timm.__version__}"
+    versions = ", ".join(f"{name} {metadata.version(name)}" for name in libraries)
     return f"{kind_of_machine()}, {torch.get_num_threads()} threads; {versions}, Python {platform.python_version()}"
 
 
@@ -118,8 +120,7 @@ def parser(about: str | None, *, threads: int = 1, repeats: int = 15) -> argpars
 
 def report_rows(rows: Sequence[Row], path: Path | None) -> None:
     """Print the machine and the rows, and write them to ``path`` unless it is None."""
-    print(machine())
-    for row in rows:
-        print(row.text)
+    machine = environment("torch", "torchvision", "timm")
+    print(f"{machine}\n\n{markdown_table(COLUMNS, [row.cells for row in rows])}")
     if path is not None:
-        path.write_text(json.dumps({"machine": machine(), "rows": [asdict(row) for row in rows]}, indent=1) + "\n")
+        path.write_text(json.dumps({"machine": machine, "rows": [asdict(row) for row in rows]}, indent=1) + "\n")

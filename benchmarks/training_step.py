@@ -1,20 +1,18 @@
-"""One training step of our networks: compared with timm, vit-pytorch and torchvision, in half precision, and compiled.
+"""One training step of our networks: compared with timm and torchvision, in half precision, and compiled.
 
     python -m benchmarks.training_step
     python -m benchmarks.training_step --device cuda --sizes medium --precision bf16
 
-All ways are timed in turns, in one process: a ratio is how many times as fast ours is, by pairs of steps. Our ViT,
-timm's and vit-pytorch's ``SimpleViT`` (where it is installed) have the same width, depth, heads and MLP, on random
-images of 32 pixels with patches of 4, and AdamW steps all of them. timm's has both of its settings of attention, fused
-and written out; the faster one counts. ``SimpleViT`` writes its attention out. The peer of ResNet-8 has torchvision's
-blocks, in the faster of two layouts. "By default" is ours as a run trains it (``precision: auto``), and the peer in
-single precision as it is built.
+All ways are timed in turns, in one process: a ratio is how many times as fast ours is, by pairs of steps. Our ViT and
+timm's have the same width, depth, heads and MLP, on random images of 32 pixels with patches of 4, and AdamW steps both.
+timm's has both of its settings of attention, fused and written out; the faster one counts. The peer of ResNet-8 has
+torchvision's blocks, in the faster of two layouts. "By default" is ours as a run trains it (``precision: auto``), and
+the peer in single precision as it is built.
 """
 
 import argparse
 import copy
-import importlib
-import importlib.util
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -25,7 +23,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torchvision.models.resnet import BasicBlock
 
-from benchmarks.timing import Row, in_turns, parser, ratio, report_rows
+from benchmarks.timing import Row, fastest, in_turns, parser, ratio, report_rows
 from vit_vs_cnn.devices import bfloat16_units, synchronize
 from vit_vs_cnn.models import VisionTransformer, create_model
 from vit_vs_cnn.models.cost import count_parameters
@@ -36,7 +34,7 @@ from vit_vs_cnn.training.muon import StackedMuon
 #: Width, depth, heads, share of the MLP.
 SIZES = {"nano": (64, 4, 4, 2.0), "medium": (192, 9, 12, 2.0), "256x7": (256, 7, 4, 4.0)}
 GOALS = {"fp32": 1.10, "bf16": 1.4}
-FUSED, WRITTEN_OUT, SIMPLE, OURS = "timm, fused", "timm, written out", "vit-pytorch", "ours"
+FUSED, WRITTEN_OUT, OURS = "fused", "written out", "ours"
 
 
 class Step:
@@ -67,23 +65,28 @@ def as_runs_train(network: nn.Module, args: argparse.Namespace, precision: str) 
     return Step(network, args, precision, *["channels last"] * (precision == "fp32"))
 
 
+def check_same_size(ours: nn.Module, peer: nn.Module) -> None:
+    """Exit unless both have the same number of parameters."""
+    if count_parameters(ours) != count_parameters(peer):
+        raise SystemExit(f"not the same shape: {count_parameters(ours)} and {count_parameters(peer)} parameters")
+
+
+def versus_faster(name: str, times: Mapping[str, np.ndarray], goal: float | None) -> Row:
+    """Speedup of ours over the fastest of the others."""
+    best = fastest({way: seconds for way, seconds in times.items() if way != OURS})
+    return ratio(f"{name} ({best})", times[best], times[OURS], goal=goal)
+
+
 def vits(args: argparse.Namespace, size: str, precision: str) -> dict[str, Step]:
-    """Our ViT and those of others, of the same shape."""
+    """Our ViT and timm's of the same shape, with both of its settings of attention."""
     embed_dim, depth, num_heads, mlp_ratio = SIZES[size]
     shape = {"embed_dim": embed_dim, "depth": depth, "num_heads": num_heads, "mlp_ratio": mlp_ratio}
     ours = VisionTransformer(image_size=32, patch_size=4, num_classes=10, **shape)
     timms = TimmVisionTransformer(
         img_size=32, patch_size=4, num_classes=10, class_token=False, global_pool="avg", **shape
     )
-    if count_parameters(ours) != count_parameters(timms):
-        raise SystemExit(f"not the same shape: {count_parameters(ours)} and {count_parameters(timms)} parameters")
+    check_same_size(ours, timms)
     ways = {OURS: ours, FUSED: attending(timms, fused=True), WRITTEN_OUT: attending(timms, fused=False)}
-    if importlib.util.find_spec("vit_pytorch"):
-        same = {"dim": embed_dim, "depth": depth, "heads": num_heads, "dim_head": embed_dim // num_heads}
-        make_network = importlib.import_module("vit_pytorch.simple_vit").SimpleViT
-        ways[SIMPLE] = make_network(
-            image_size=32, patch_size=4, num_classes=10, mlp_dim=int(embed_dim * mlp_ratio), **same
-        )
     return {name: Step(network, args, precision) for name, network in ways.items()}
 
 
@@ -101,14 +104,10 @@ def of_vits(args: argparse.Namespace) -> list[Row]:
     for size in args.sizes:
         for precision in args.precision:
             times = in_turns(vits(args, size, precision), args.repeats)
-            best = min((FUSED, WRITTEN_OUT), key=lambda name: float(np.median(times[name])))
             rate = args.batch_size / float(np.median(times[OURS]))
             rows.append(Row(f"ViT {size}, {precision}, ours", rate, unit="images/s"))
             goal = GOALS[precision] if args.device == "cpu" else None
-            name = f"ViT {size}, {precision}, vs the faster of timm's ({best.removeprefix('timm, ')})"
-            rows.append(ratio(name, times[best], times[OURS], goal=goal))
-            if SIMPLE in times:
-                rows.append(ratio(f"ViT {size}, {precision}, vs vit-pytorch", times[SIMPLE], times[OURS]))
+            rows.append(versus_faster(f"ViT {size}, {precision}, vs the faster of timm's", times, goal))
     return rows
 
 
@@ -130,16 +129,13 @@ def torchvision_resnet8() -> nn.Module:
 def of_resnets(args: argparse.Namespace) -> list[Row]:
     """ResNet-8 compared with one of torchvision's blocks, in the layouts of a run and in the faster one."""
     ours, peer = create_model("resnet8", image_size=32, num_classes=10), torchvision_resnet8()
-    if count_parameters(ours) != count_parameters(peer):
-        raise SystemExit(f"not the same shape: {count_parameters(ours)} and {count_parameters(peer)} parameters")
+    check_same_size(ours, peer)
     rows = []
     for precision in args.precision:
         ways = {OURS: as_runs_train(copy.deepcopy(ours), args, precision)}
         ways |= {name: Step(copy.deepcopy(peer), args, precision, name) for name in ("contiguous", "channels last")}
         times = in_turns(ways, args.repeats)
-        best = min(("contiguous", "channels last"), key=lambda name: float(np.median(times[name])))
-        name = f"ResNet-8, {precision}, vs torchvision's blocks ({best})"
-        rows.append(ratio(name, times[best], times[OURS], goal=1.0))
+        rows.append(versus_faster(f"ResNet-8, {precision}, vs torchvision's blocks", times, 1.0))
     return rows
 
 

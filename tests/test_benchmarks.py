@@ -128,7 +128,7 @@ def test_windows_are_timed_beside_dense_attention_with_the_same_outputs_and_grad
 def test_maps_are_timed_beside_the_passes_of_their_network():
     methods = {"vit_nano": ["raw_attention", "rollout", "gradient_rollout", "relevance"], "resnet8": ["grad_cam"]}
     for name, expected in methods.items():
-        network = rollout.Network(create_model(name, image_size=32).eval(), 32, batch_size=2, device="cpu")
+        network = rollout.Network(create_model(name, image_size=32).eval(), 32, batch_size=2)
         rows = rollout.compare(network, name, 3)
         passes = ["forward" if method == "rollout" else "forward + backward" for method in expected]
         pairs = zip(expected, passes, strict=True)

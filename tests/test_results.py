@@ -266,9 +266,9 @@ def test_the_numbers_of_experiments_on_the_test_images_of_cifar_are_stated():
 
 def test_the_record_of_the_calibration_has_the_rows_that_its_command_prints():
     record = (RESULTS / "calibration" / "README.md").read_text()
-    for title, rows in calibration.tables():
+    for title, _, worlds in calibration.tables():
         if "several experiments" not in title:  # a table with other rows
-            assert not [name for name, _ in rows if f"\n| {name} | " not in record], title
+            assert not [name for name in worlds if f"\n| {name} | " not in record], title
 
 
 def test_the_simulated_rates_of_the_page_on_statistics_are_those_of_the_calibration():

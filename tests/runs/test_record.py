@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.record import main, pack_predictions
+from benchmarks.record import main, pack_predictions, record, unpack
 from tests.experiments.tiny import run_quietly
 from tests.results import changed
 from vit_vs_cnn import cli
@@ -21,7 +21,7 @@ from vit_vs_cnn.runs.test_set_log import TestSetLog
 
 @pytest.fixture
 def recorded(trained_once, tmp_path) -> Path:
-    assert main([str(trained_once), str(tmp_path / "results" / "tiny")]) == 0
+    main([str(trained_once), str(tmp_path / "results" / "tiny")])
     return tmp_path / "results" / "tiny"
 
 
@@ -112,13 +112,13 @@ def test_a_record_leaves_out_the_folder_of_the_images(trained_once, tmp_path):
     for path in tmp_path.glob("runs/tiny/*/result.json"):
         result = read_result(path)
         path.write_text(changed(result, data_details={**result.data.data_details, "root": str(tmp_path)}).to_json())
-    assert main([str(tmp_path / "runs" / "tiny"), str(tmp_path / "kept" / "tiny")]) == 0
+    record(tmp_path / "runs" / "tiny", tmp_path / "kept" / "tiny")
     copied = read_finished_results(tmp_path / "kept" / "tiny").values()
     assert {result.data.data_details["root"] for result in copied} == {"data"}
 
 
-def test_an_unpacked_record_is_continued_without_repeating_runs_and_not_unpacked_again(recorded, tmp_path, capsys):
-    assert main([str(recorded), str(tmp_path / "runs" / "tiny"), "--unpack"]) == 0
+def test_an_unpacked_record_is_continued_without_repeating_runs_and_not_unpacked_again(recorded, tmp_path):
+    main([str(recorded), str(tmp_path / "runs" / "tiny"), "--unpack"])
     assert read_findings(tmp_path / "runs" / "tiny").analysis == read_findings(recorded).analysis
     values = read_config(tmp_path / "runs" / "tiny" / "experiment.yaml")
     values["protocol"]["seeds"] = [3, 4, 5]
@@ -126,12 +126,10 @@ def test_an_unpacked_record_is_continued_without_repeating_runs_and_not_unpacked
     assert len(stamps) == 4
     assert len(run_quietly(experiment_from_dict(values))) == 6
     assert {path: path.stat().st_mtime_ns for path in stamps} == stamps
-    for words, message in (
-        ([recorded, tmp_path / "runs" / "tiny"], "an experiment is there already"),
-        ([tmp_path / "runs" / "tiny", recorded], "is not a record"),
-    ):
-        assert main([*map(str, words), "--unpack"]) == 2
-        assert message in capsys.readouterr().err
+    with pytest.raises(InputError, match="an experiment is there already"):
+        unpack(recorded, tmp_path / "runs" / "tiny")
+    with pytest.raises(InputError, match="is not a record"):
+        unpack(tmp_path / "runs" / "tiny", recorded)
 
 
 def log_next_to(folder: Path) -> TestSetLog:
@@ -146,7 +144,7 @@ def test_test_set_logs_of_two_machines_are_joined(trained_once, recorded, tmp_pa
     mine = TestSetLog(tmp_path / "kept", test_set)
     mine.record(weights="others", accuracy=0.5, label="elsewhere", run=None)
     for _ in range(2):  # a second recording adds no entry
-        assert main([str(trained_once), str(copied)]) == 0
+        record(trained_once, copied)
         before, after = log_next_to(trained_once).read(), mine.read()
         assert all(entry.is_chained for entry in after)
         assert [e.values.get("joined") for e in after] == [None, *(e.hash for e in before)]
@@ -158,7 +156,9 @@ def test_an_edited_log_is_not_joined(trained_once, recorded, capsys):
     log = log_next_to(recorded).path
     log.write_bytes(b"another story\n" + log.read_bytes())
     before = log.read_bytes()
-    assert main([str(trained_once), str(recorded)]) == 2
-    assert f"{log}: was edited" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="2"):
+        main([str(trained_once), str(recorded)])
+    assert capsys.readouterr().err.startswith(f"error: {log}: was edited")
     assert log.read_bytes() == before
-    assert main([str(recorded.parent), str(recorded)]) == 2
+    with pytest.raises(InputError):
+        record(recorded.parent, recorded)
