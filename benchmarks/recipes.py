@@ -94,7 +94,8 @@ def named_models(options: argparse.Namespace) -> dict[str, Any]:
     for model in options.models:
         models[f"{label(model)}_by_name"] = {"name": model}
         models[f"{label(model)}_muon"] = {
-            "name": model | ({"zero_init_residual": False} if model.startswith("resnet") else {}),
+            "name": model,
+            "options": {"zero_init_residual": False} if model.startswith("resnet") else {},
             "optimizer": {"name": "muon", "lr": 0.01 if "vit" in model else 0.03, "weight_decay": 0.05},
             "schedule": {"name": "cosine", "warmup": 0.1},
         }
