@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 from tests.experiments.tiny import tiny_config
+from tests.test_strict_yaml import BOMB
 
 #: A config that runs. Every random config changes it in one to three places.
 BASE = tiny_config(
@@ -143,8 +144,7 @@ TEXTS: tuple[Callable[[str, random.Random], str], ...] = (
     lambda text, chance: text.replace(":", "", 3),
     lambda text, chance: text + "\nwhen: 2026-13-45\nset: !!set {a, b}\n",
     lambda text, chance: text + "\nx: !!binary aGFsbG8=\n",
-    lambda text, chance: text + "\na: &a [x, x, x, x, x, x, x, x, x]\n"
-    + "".join(f"{chr(98 + i)}: &{chr(98 + i)} [{', '.join([f'*{chr(97 + i)}'] * 9)}]\n" for i in range(12)),
+    lambda text, chance: f"{text}\n{BOMB}",
     lambda text, chance: "\ufeff" + text,
     lambda text, chance: "".join(chance.choice((c, c, c, chr(chance.randrange(1, 0x3000)))) for c in text),
     lambda text, chance: "",

@@ -2,13 +2,13 @@
 
 import ast
 import base64
-import csv
 import json
-from collections import Counter, defaultdict
+from collections import Counter
 
 import matplotlib.pyplot as plt
 import nbformat
 import numpy as np
+import pandas
 import pytest
 import torch
 
@@ -189,14 +189,6 @@ def constants(stem):
                 yield name, ast.literal_eval(node.value)
 
 
-def mean_by(values):
-    """Means of the values of (key, value) pairs with the same key."""
-    grouped = defaultdict(list)
-    for key, value in values:
-        grouped[key].append(value)
-    return {key: np.mean(rows, axis=0) for key, rows in grouped.items()}
-
-
 def test_numbers_in_notebooks_equal_the_recorded_ones():
     results = HERE.parent / "results"
     numbers = dict(constants("07_how_much_data"))
@@ -204,28 +196,24 @@ def test_numbers_in_notebooks_equal_the_recorded_ones():
         accuracies = numbers["RECORDED"][result.model][result.train_size]
         assert accuracies[result.seed] == result.accuracy and len(accuracies) == 3
 
-    with open(results / "regimes_surface_cpu" / "results.csv") as file:
-        rows = [*csv.DictReader(file)]
-    means = mean_by(((row["model"], int(row["steps"]), int(row["train_size"])), float(row["accuracy"])) for row in rows)
+    runs = pandas.read_csv(results / "regimes_surface_cpu" / "results.csv")
+    means = runs.groupby(["model", "steps", "train_size"])["accuracy"].mean()
     for (model, steps), accuracies in numbers["RECORDED_BUDGETS"].items():
-        expected = [means[model, steps, size] for size in numbers["BUDGET_SIZES"]]
-        np.testing.assert_allclose(accuracies, expected, atol=6e-4)
+        np.testing.assert_allclose(accuracies, means[model, steps][numbers["BUDGET_SIZES"]], atol=6e-4)
 
-    with open(results / "augmentation_cpu" / "results.csv") as file:
-        rows = [row for row in csv.DictReader(file) if row["train_size"] == "5000"]
-    curves = mean_by((row["model"], json.loads(row["validation_curve"])) for row in rows)
+    runs = pandas.read_csv(results / "augmentation_cpu" / "results.csv").query("train_size == 5000").set_index("model")
     numbers = dict(constants("05_vision_transformer"))
     for (model, augmentation), accuracies in numbers["RECORDED"].items():
-        curve = curves[model if augmentation == "light" else f"{model}_{augmentation}"]
-        np.testing.assert_allclose(curve, [*zip(numbers["RECORDED_STEPS"], accuracies, strict=True)], atol=1e-3)
+        curves = runs["validation_curve"][model if augmentation == "light" else f"{model}_{augmentation}"].map(
+            json.loads
+        )
+        expected = [*zip(numbers["RECORDED_STEPS"], accuracies, strict=True)]
+        np.testing.assert_allclose(np.mean([*curves], axis=0), expected, atol=1e-3)
 
     columns = {"distance": "distance_ratio", "share": "r2_3"}
     models = {"global": "vit", "window of 3": "vit_window3", "impulse": "vit_impulse"}
-    with open(results / "locality_cpu" / "layers.csv") as file:
-        rows = [row for row in csv.DictReader(file) if row["train_size"] == "5000"]
+    layers = pandas.read_csv(results / "locality_cpu" / "layers.csv").query("train_size == 5000").set_index("model")
     for name, by_measure in dict(constants("06_attention_is_convolution"))["RECORDED"].items():
         for measure, before_and_after in by_measure.items():
             for when, shown in zip(("before", "after"), before_and_after, strict=True):
-                column = f"{columns[measure]}_{when}"
-                recorded = [float(row[column]) for row in rows if row["model"] == models[name]]
-                np.testing.assert_allclose(shown, recorded, atol=6e-3)
+                np.testing.assert_allclose(shown, layers[f"{columns[measure]}_{when}"][models[name]], atol=6e-3)

@@ -4,7 +4,7 @@ import torch
 from scipy.optimize import minimize_scalar
 from scipy.spatial.distance import cdist
 
-from vit_vs_cnn.attention import KernelRegression, log_kernel, scaled_dot_product_attention
+from vit_vs_cnn.attention import KernelRegression, log_kernel
 from vit_vs_cnn.attention.kernels import KERNELS
 
 QUERIES, KEYS, DIM, VALUE_DIM = 5, 7, 3, 2
@@ -30,17 +30,6 @@ def test_prediction_is_the_mean_weighted_by_the_kernel(kernel):
     weights = kernels / kernels.sum(axis=1, keepdims=True)
     np.testing.assert_allclose(regression.attention_weights(queries).detach(), weights, rtol=0, atol=1e-12)
     np.testing.assert_allclose(regression.predict(queries), weights @ values.numpy(), rtol=0, atol=1e-12)
-
-
-def test_exponential_regression_is_dot_product_attention():
-    queries, keys, values = pairs()
-    regression = KernelRegression("exponential", DIM**0.25).double().fit(keys, values)
-    with torch.no_grad():
-        regression.log_bandwidth.fill_(torch.tensor(DIM**0.25, dtype=torch.float64).log())
-    tensors = (tensor[None, None] for tensor in (queries, keys, values))
-    output, weights = scaled_dot_product_attention(*tensors, return_weights=True)
-    torch.testing.assert_close(regression.attention_weights(queries), weights[0, 0], rtol=0, atol=1e-12)
-    torch.testing.assert_close(regression.predict(queries), output[0, 0], rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("kernel", ["box", "triangle", "epanechnikov"])

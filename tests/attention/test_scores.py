@@ -14,6 +14,7 @@ from vit_vs_cnn.attention import (
     attention_from_scores,
     scaled_dot_product_attention,
 )
+from vit_vs_cnn.attention.kernels import KERNELS
 
 BATCH, HEADS, QUERIES, KEYS, DIM, KEY_DIM, VALUE_DIM = 2, 3, 5, 7, 11, 13, 17
 
@@ -51,7 +52,7 @@ def test_dot_product_and_exponential_kernel_are_scaled_dot_product_attention(sco
     torch.testing.assert_close(weights, expected_weights, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("kernel", ["gaussian", "box", "triangle", "epanechnikov"])
+@pytest.mark.parametrize("kernel", KERNELS)
 def test_attention_with_a_kernel_score_is_kernel_regression(kernel):
     queries, keys, values = tensors()
     output = ScoredAttention(KernelScore(kernel, 4.0))(queries, keys, values)

@@ -70,7 +70,7 @@ def test_export_refuses_a_folder_with_the_config_of_another_network(runs, tmp_pa
 
 @pytest.mark.slow
 @pytest.mark.parametrize("model", ["vit", "resnet"])
-def test_onnx_gives_the_networks_logits_from_pixels(runs, model, tmp_path, capsys):
+def test_onnx_gives_the_networks_logits_from_pixels(runs, model, tmp_path):
     runtime = pytest.importorskip("onnxruntime")
     assert main(["export", str(runs[model]), "--output", str(tmp_path), "--format", "onnx"]) == 0
     loaded = TrainedNetwork.open(runs[model] / "checkpoints" / "last.ckpt")

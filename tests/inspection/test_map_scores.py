@@ -181,10 +181,10 @@ def test_empty_masks_are_left_out_and_without_masks_deletion_and_insertion_remai
 
 
 def test_rollout_is_marked_class_agnostic_and_relevance_class_specific(monkeypatch):
-    monkeypatch.setattr(map_scores, "BATCH_SIZE", 7)
+    monkeypatch.setattr(map_scores, "BATCH_SIZE", 3)
     torch.manual_seed(0)
     network = VisionTransformer(12, 4, embed_dim=22, depth=2, num_heads=2).train()
-    images = render_objects(17, image_size=12).images
+    images = render_objects(5, image_size=12).images
     table = score_methods(network, images, ["rollout", "relevance"], normalize=_scale)
     assert network.training
     rollout, relevance, *_ = table.to_dict("records")

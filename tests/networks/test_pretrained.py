@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 from torchvision.transforms.v2 import functional as reference
 
 import vit_vs_cnn as vc
-from tests.experiments.tiny import run_quietly, tiny_config
+from tests.experiments.tiny import plan_runs, run_quietly, tiny_config
 from tests.refused import refused
 from vit_vs_cnn.analysis.analysis import analyze
 from vit_vs_cnn.config.experiment import experiment_from_dict
@@ -25,7 +25,7 @@ from vit_vs_cnn.models.input_wrappers import ResizedInput
 from vit_vs_cnn.models.timm_conversion import convert_to_timm
 from vit_vs_cnn.models.timm_interface import register_with_timm
 from vit_vs_cnn.networks.build import convert_for_timm, read_weights
-from vit_vs_cnn.networks.preparation import grid, prepare_network
+from vit_vs_cnn.networks.preparation import prepare_network
 from vit_vs_cnn.networks.pretrained import (
     PretrainedWeights,
     drop_missing_weights,
@@ -160,8 +160,7 @@ def _values(pretrained, output, model="resnet", **more):
 
 
 def _run_folder(values):
-    experiment = experiment_from_dict(values)
-    return grid(experiment, ExperimentData(experiment.data), world_size=1)[0]
+    return plan_runs(experiment_from_dict(values))[0]
 
 
 @pytest.mark.parametrize("model", ["resnet", pytest.param("vit", marks=pytest.mark.slow)])

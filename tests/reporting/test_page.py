@@ -183,7 +183,6 @@ def test_only_classes_with_a_significant_difference_have_a_star():
     assert [text.get_text() for text in axis.get_yticklabels()] == ["sure *", "small *", "large", "none"]
 
 
-@pytest.mark.usefixtures("real_figures")
 def test_the_figure_shows_the_distances_of_heads_and_of_uniform_attention():
     network = VisionTransformer((14, 15), (2, 3), embed_dim=10, depth=3, num_heads=5, num_classes=3)
     images = torch.randn(53, 3, 14, 15)

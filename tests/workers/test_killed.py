@@ -61,9 +61,7 @@ def _untimed(path: Path) -> list[bytes]:
 @pytest.mark.slow
 def test_an_experiment_killed_at_random_times_gives_the_same_report(tmp_path):
     uninterrupted, killed = _config(tmp_path / "calm"), _config(tmp_path / "killed")
-    child = children.start(_train, uninterrupted)
-    child.join(300)
-    assert child.exitcode == 0
+    assert children.exit_code(children.start(_train, uninterrupted)) == 0
     chance, finished, deaths = random.Random(7), {}, 0
     while len(finished) < 5:
         child, strike = children.start(_train, killed), chance.randrange(5, 150)
@@ -79,9 +77,7 @@ def test_an_experiment_killed_at_random_times_gives_the_same_report(tmp_path):
         assert finished.items() <= now.items()  # finished runs are not repeated
         finished = now
     assert deaths >= 4
-    child = children.start(_train, killed)
-    child.join(300)
-    assert child.exitcode == 0
+    assert children.exit_code(children.start(_train, killed)) == 0
 
     folders = [config.parent / "runs" / "tiny" for config in (uninterrupted, killed)]
     first, second = ({p.relative_to(f): _untimed(p) for p in f.glob("report/**/*.*")} for f in folders)

@@ -245,11 +245,8 @@ def test_the_time_left_follows_the_later_half_of_the_runs(monkeypatch):
     clock = iter([0.0, 100.0, 110.0, 120.0])
     monkeypatch.setattr(time, "monotonic", lambda: next(clock))
     estimate = supervisor.TimeLeft(7)
-    assert [estimate.update(left, is_probe=left == 6) for left in (6, 5, 4)] == [
-        "",
-        ", about 50 s left",
-        ", about 40 s left",
-    ]
+    texts = [estimate.update(left, is_probe=left == 6) for left in (6, 5, 4)]
+    assert texts == ["", ", about 50 s left", ", about 40 s left"]
 
 
 def test_lost_workers_are_replaced_up_to_a_limit(tmp_path):
