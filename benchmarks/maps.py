@@ -55,20 +55,19 @@ def over_seeds(scores: Path) -> list[MethodOverSeeds]:
         raise InputError(f"{scores} cannot be read: {error}") from error
     if missing := [name for name in ("network", "method", *SHOWN, "class_specific") if name not in table]:
         raise InputError(f"{scores} is not a scores.csv of inspect --score: it lacks the column {missing[0]!r}")
-    recipes = table["network"].str.replace(r"-s\d+$", "", regex=True)
-    groups = table.groupby([recipes, "method"], sort=False)
-    return [_over_seeds(recipe, method, of_seeds) for (recipe, method), of_seeds in groups]
+    table["recipe"] = table["network"].str.replace(r"-s\d+$", "", regex=True)
+    return [_over_seeds(rows) for _, rows in table.groupby(["recipe", "method"], sort=False)]
 
 
-def _over_seeds(recipe: str, method: str, rows: pandas.DataFrame) -> MethodOverSeeds:
+def _over_seeds(rows: pandas.DataFrame) -> MethodOverSeeds:
     shown = rows.reindex(columns=[*SHOWN, *SANITY_COLUMNS])
     names = [name for name in rows.columns[rows.notna().any()] if name.endswith(P_VALUE_SUFFIX)]
     measures = [name.removesuffix(P_VALUE_SUFFIX) for name in names if name.startswith("deletion")]
-    scored = rows[[*names, SANITY_COLUMNS[0]]].to_dict("records") if measures else []
+    scored = rows.reindex(columns=[*names, SANITY_COLUMNS[0]]).to_dict(orient="records") if measures else []
     return MethodOverSeeds(
-        recipe=recipe,
-        method=method,
-        values={name: tuple(column.dropna()) for name, column in shown.items()},
+        recipe=rows["recipe"].iloc[0],
+        method=rows["method"].iloc[0],
+        values={name: tuple(shown[name].dropna()) for name in shown},
         stars=tuple(sum(has_star(row, measure) for measure in measures) for row in scored),
         replacements=len(measures),
         for_a_class=bool(rows["class_specific"].iloc[0]),
