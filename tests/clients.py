@@ -1,4 +1,4 @@
-"""Checks that torch, torchvision, timm and Captum work with six networks.
+"""Checks that torch, torchvision, timm, Captum, Lightning and the Hugging Face Hub work with six networks.
 
 Each function takes one network and asserts the result of one tool. ``python -m tests.clients MODEL`` runs all of them
 with one network, in its own process: compilers cannot trace the type checks of the test process.
@@ -16,18 +16,25 @@ from pathlib import Path
 from typing import Any
 
 import captum.attr
+import lightning
 import safetensors.torch
+import timm.data
 import timm.layers
+import timm.loss
 import timm.optim
 import timm.utils
 import torch
+from huggingface_hub import PyTorchModelHubMixin
 from torch import Tensor, nn
 from torch.ao.quantization import quantize_dynamic
 from torch.func import functional_call, grad, jvp, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import parametrizations, prune
+from torch.optim.swa_utils import AveragedModel
 from torch.utils.checkpoint import checkpoint
+from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.flop_counter import FlopCounterMode
 from torchvision.models.feature_extraction import create_feature_extractor, get_graph_node_names
 
 from vit_vs_cnn.models import create_model
@@ -63,11 +70,6 @@ def same_logits(network: nn.Module, other: Any, count: int = 3) -> None:
         close(other(pixels(count)), network(pixels(count)))
 
 
-def same_gradients(network: nn.Module, other: Callable[[Tensor], Tensor]) -> None:
-    ours, theirs = (torch.autograd.grad(loss(model), [*network.parameters()]) for model in (network, other))
-    close(theirs, ours)
-
-
 def trains(network: nn.Module, optimizer: torch.optim.Optimizer | None = None) -> None:
     """Three steps reduce the loss."""
     network.train()
@@ -91,7 +93,9 @@ def last_block(network: Any) -> nn.Module:
 
 
 def compiled_gradients(network: nn.Module) -> None:
-    same_gradients(network, torch.compile(network, fullgraph=True, backend="aot_eager"))
+    compiled: Any = torch.compile(network, fullgraph=True, backend="aot_eager")
+    ours, theirs = (torch.autograd.grad(loss(model), [*network.parameters()]) for model in (network, compiled))
+    close(theirs, ours)
 
 
 def exported(network: nn.Module, strict: bool) -> None:
@@ -145,6 +149,11 @@ def safetensors_file(network: nn.Module, make: Callable[[], nn.Module]) -> None:
     same_logits(network, other.eval())
 
 
+def double_precision(network: nn.Module) -> None:
+    with torch.no_grad():
+        close(copy.deepcopy(network).double()(pixels().double()).float(), network(pixels()))
+
+
 def bfloat16_weights(network: nn.Module) -> None:
     assert copy.deepcopy(network).bfloat16()(pixels().bfloat16()).dtype == torch.bfloat16
 
@@ -194,7 +203,9 @@ def forward_mode_derivative(network: nn.Module) -> None:
 
 
 def activation_checkpointing(network: nn.Module) -> None:
-    same_gradients(network, partial(checkpoint, network, use_reentrant=False))
+    recomputing = partial(checkpoint, network, use_reentrant=False)
+    ours, theirs = (torch.autograd.grad(loss(model), [*network.parameters()]) for model in (network, recomputing))
+    close(theirs, ours)
 
 
 def weight_norm(network: nn.Module) -> None:
@@ -212,6 +223,30 @@ def pruned(network: nn.Module) -> None:
     zeros, count = (sum(int(f(layer.weight)) for layer, _ in layers) for f in (lambda w: (w == 0).sum(), torch.numel))
     assert abs(zeros / count - 0.5) < 0.01
     trains(network)
+
+
+def stochastic_weight_averaging(network: nn.Module) -> None:
+    average = AveragedModel(network, use_buffers=True)
+    average.update_parameters(network)
+    same_logits(network, average.eval())
+
+
+def trained_by_lightning(network: nn.Module) -> None:
+    class Module(lightning.LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.network = network
+
+        def training_step(self, batch: list[Tensor]) -> Tensor:
+            return nn.functional.cross_entropy(self.network(batch[0]), batch[1])
+
+        def configure_optimizers(self) -> torch.optim.Optimizer:
+            return torch.optim.AdamW(self.parameters(), lr=1e-3)
+
+    quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
+    trainer = lightning.Trainer(max_epochs=1, accelerator="cpu", enable_model_summary=False, **quiet)
+    trainer.fit(Module(), DataLoader(TensorDataset(pixels(8), labels(8)), batch_size=4))
+    assert trainer.global_step == 2
 
 
 def _train_in_two_processes(rank: int, network: nn.Module, store: str, gradients: Any) -> None:
@@ -233,7 +268,23 @@ def distributed_data_parallel(network: nn.Module) -> None:
     close(gradients, [*torch.autograd.grad(loss(network, 4), [*network.parameters()])])
 
 
+def flop_counter(network: nn.Module) -> None:
+    with FlopCounterMode(display=False) as one, torch.no_grad():
+        network(pixels(1))
+    with FlopCounterMode(display=False) as four, torch.no_grad():
+        network(pixels(4))
+    assert four.get_total_flops() == 4 * one.get_total_flops() > 0
+
+
 # timm
+
+
+def frozen(network: nn.Module) -> None:
+    head = next(name for name, module in network.named_modules() if name.endswith("head"))
+    timm.utils.freeze(network, [head])
+    assert not any(parameter.requires_grad for parameter in network.get_submodule(head).parameters())
+    timm.utils.unfreeze(network, [head])
+    assert all(parameter.requires_grad for parameter in network.parameters())
 
 
 def timm_ema(network: nn.Module) -> None:
@@ -242,12 +293,18 @@ def timm_ema(network: nn.Module) -> None:
     same_logits(network, average)
 
 
+def mixup(network: nn.Module) -> None:
+    images, targets = timm.data.Mixup(mixup_alpha=0.8, cutmix_alpha=1.0, num_classes=CLASSES)(pixels(4), labels(4))
+    timm.loss.SoftTargetCrossEntropy()(network(images), targets).backward()
+    assert all(parameter.grad is not None for parameter in network.parameters())
+
+
 def optimizer_of_timm(network: nn.Module) -> None:
     decay = {"layer_decay": 0.7} if hasattr(network, "group_matcher") else {}
     trains(network, timm.optim.create_optimizer_v2(network, opt="adamw", lr=1e-3, weight_decay=0.05, **decay))
 
 
-# Captum, hooks
+# Captum, hooks, the Hub
 
 
 def attribution(network: nn.Module, method: Callable[..., Any], **arguments: Any) -> None:
@@ -270,14 +327,29 @@ def blocks_in_sequence(network: Any) -> None:
     close(nn.Sequential(*blocks)(first), last)
 
 
+def hub_mixin(network: nn.Module) -> None:
+    class Shared(nn.Module, PyTorchModelHubMixin):
+        def __init__(self) -> None:
+            super().__init__()
+            self.network = copy.deepcopy(network)
+
+        def forward(self, images: Tensor) -> Tensor:
+            return self.network(images)
+
+    with tempfile.TemporaryDirectory() as folder:
+        Shared().save_pretrained(folder)
+        same_logits(network, Shared.from_pretrained(folder).eval())
+
+
 NEEDS_FACTORY = (load_assign_from_meta, safetensors_file)
 CLIENTS: dict[str, Callable[..., None]] = {
     function.__name__: function
     for function in (
-        *(compiled_gradients, exported_to_a_file, traced, traced_by_fx, *NEEDS_FACTORY, bfloat16_weights),
-        *(autocast, channels_last, quantized, per_sample_gradients, forward_mode_derivative),
-        *(activation_checkpointing, weight_norm, pruned, distributed_data_parallel, timm_ema),
-        *(optimizer_of_timm, blocks_in_sequence),
+        *(compiled_gradients, exported_to_a_file, traced, traced_by_fx, *NEEDS_FACTORY, double_precision),
+        *(bfloat16_weights, autocast, channels_last, quantized, per_sample_gradients, forward_mode_derivative),
+        *(activation_checkpointing, weight_norm, pruned, stochastic_weight_averaging, trained_by_lightning),
+        *(distributed_data_parallel, flop_counter, frozen, timm_ema, mixup, optimizer_of_timm, blocks_in_sequence),
+        hub_mixin,
     )
 } | {
     "exported": partial(exported, strict=False),

@@ -1,4 +1,4 @@
-"""Functions of other libraries work with our networks: 29 uses of six networks, in ``tests/clients.py``."""
+"""Functions of other libraries work with our networks: 36 uses of six networks, in ``tests/clients.py``."""
 
 import subprocess
 import sys
