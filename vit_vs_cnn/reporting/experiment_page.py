@@ -104,7 +104,8 @@ def _add_results(
 ) -> None:
     """Add what limits the conclusions, and all accuracies, differences and fits."""
     answer, figures = write_answer(analysis), experiment_figures(analysis)
-    shown = [*urgent, *answer.alerts, *answer.warnings][: MAX_WARNINGS + len(answer.alerts)] + [*answer.missing_weights]
+    first = [*urgent, *answer.alerts, *answer.warnings][: MAX_WARNINGS + len(answer.alerts)]
+    shown = [*first, *answer.missing_weights]
     page.heading("Further limits")
     page.bullets([*notes, *(text for text in analysis.warnings() if text not in shown)])
     page.heading("Accuracies and differences")

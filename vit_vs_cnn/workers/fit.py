@@ -1,12 +1,13 @@
 """Training of a prepared run with Lightning, from the start or from its last checkpoint."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import lightning
 import torch
+from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers import Logger
 from rich.console import Console
 from torch import nn
@@ -106,7 +107,7 @@ def fit(prepared: PreparedRun, services: Sequence[Logger], console: Console) -> 
         TrainingDiverged: the loss is not a number.
         Interrupted: the user asked to stop. The state is saved.
     """
-    run, last = prepared.run, prepared.run.recipe.finetune.last
+    run = prepared.run
     data = make_data_module(prepared)
     module = make_module(prepared, data)
     first_step, metadata = read_resume_point(run)
@@ -114,22 +115,14 @@ def fit(prepared: PreparedRun, services: Sequence[Logger], console: Console) -> 
     steps = first_step if metadata.get(CHECKPOINT_KEY_ENDED_EARLY) else prepared.steps
     arguments = run_arguments(run, steps)
     metrics_csv, meter = MetricsCsv(run.folder / "metrics.csv"), TrainingMeter()
-    frozen = [] if last is None else [FrozenLayers(unwrap(prepared.network), last=last)]
-    shown_on = console if arguments.get("enable_progress_bar", True) else None
-    progress = RunProgress(run.name, batch_size=run.experiment.protocol.batch_size, path=run.progress, console=shown_on)
     resume = ExactResume(first_step, metadata.get(CHECKPOINT_KEY_LAST_METRICS) or {}, metrics_csv)
-    checkpoint = RunCheckpoint(
-        run.checkpoint,
-        interval=run.experiment.execution.checkpoint_interval or max(1, steps // 20),
-        metadata=checkpoint_metadata(prepared, data.mean, data.std),
-        run_name=run.name,
-    )
-    own_callbacks = [meter, *frozen, progress, resume]
+    own_callbacks = [*make_callbacks(prepared, arguments, console), resume]
+    checkpoint = make_checkpoint(prepared, data, steps)
     trainer = make_trainer(
         {
             **arguments,
             # The checkpoint is last, so that it saves the state of all callbacks after the step.
-            "callbacks": [*own_callbacks, *as_list(arguments.get("callbacks")), checkpoint],
+            "callbacks": [meter, *own_callbacks, *as_list(arguments.get("callbacks")), checkpoint],
             "logger": [metrics_csv, *services],
             "enable_progress_bar": False,  # the callback RunProgress is one
             "default_root_dir": run.folder,
@@ -232,6 +225,30 @@ def _make_teacher(prepared: PreparedRun, data: TrainingData) -> Teacher | None:
     mean, std, own_mean, own_std = (torch.tensor(values)[:, None, None] for values in moments)
     shift = (mean - own_mean) / own_std
     return Teacher(teacher.network.requires_grad_(False), distill.weight, distill.temperature, std / own_std, shift)
+
+
+def make_checkpoint(prepared: PreparedRun, data: TrainingData, steps: int) -> RunCheckpoint:
+    """The callback that saves the state of a run, by default every twentieth of its steps."""
+    run = prepared.run
+    return RunCheckpoint(
+        run.checkpoint,
+        interval=run.experiment.execution.checkpoint_interval or max(1, steps // 20),
+        metadata=checkpoint_metadata(prepared, data.mean, data.std),
+        run_name=run.name,
+    )
+
+
+def make_callbacks(prepared: PreparedRun, arguments: Mapping[str, Any], console: Console) -> list[Callback]:
+    """The callbacks that freeze layers, if a recipe trains only the last ones, and that show the progress."""
+    run, finetune = prepared.run, prepared.run.recipe.finetune
+    progress = RunProgress(
+        run.name,
+        batch_size=run.experiment.protocol.batch_size,
+        path=run.progress,
+        console=console if arguments.get("enable_progress_bar", True) else None,
+    )
+    frozen = [] if finetune.last is None else [FrozenLayers(unwrap(prepared.network), last=finetune.last)]
+    return [*frozen, progress]
 
 
 def measure_cost(prepared: PreparedRun, trainer: lightning.Trainer, meter: TrainingMeter) -> TrainingCost:
