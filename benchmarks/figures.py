@@ -22,6 +22,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from benchmarks import command_line, save_arrays
+from benchmarks.differences import best_candidates, distribution_of
 from benchmarks.figure_words import darken, recorded_png, recorded_svg
 from vit_vs_cnn.analysis.analysis import Analysis, read_analysis, read_table_analysis
 from vit_vs_cnn.comparison.accuracy import ClassAccuracy
@@ -35,14 +36,26 @@ from vit_vs_cnn.inspection.saliency import SaliencyMethod
 from vit_vs_cnn.networks.evaluation import Predictions
 from vit_vs_cnn.networks.trained_network import TrainedNetwork
 from vit_vs_cnn.reporting.figures import comparison
+from vit_vs_cnn.reporting.figures.drawing import error_bars_in_percent, make_axes
 from vit_vs_cnn.reporting.figures.experiment import accuracy_curves, experiment_figures
 from vit_vs_cnn.reporting.inspection_page import COLUMNS, overlay_figure
 from vit_vs_cnn.reporting.locality_page import before_and_after_figure
-from vit_vs_cnn.reporting.style import assign_styles
+from vit_vs_cnn.reporting.style import NEUTRAL_COLOUR, assign_styles
 from vit_vs_cnn.statistics.intervals import Estimate
 from vit_vs_cnn.training.checkpoints import CheckpointInfo
 
 RESULTS = Path(__file__).parents[1] / "results"
+#: Models that a figure compares with ResNet-8 from scratch.
+REMEDIES = {
+    "vit": "ViT from scratch",
+    "vit_by_vit": "ViT, taught by a ViT",
+    "vit_by_resnet": "ViT, taught by ResNet-8",
+    "vit_masked": "ViT, pretrained",
+    "vit_both": "ViT, pretrained and taught",
+    "resnet_by_resnet": "ResNet-8, taught by ResNet-8",
+    "resnet_masked": "ResNet-8, pretrained",
+    "resnet_both": "ResNet-8, pretrained and taught",
+}
 #: Values of ``MethodMaps`` that a sheet shows, in the order of its arguments.
 MAP_VALUES = ("maps", "deletion", "random_deletion")
 
@@ -66,6 +79,35 @@ def learning_curves(record: str) -> Figure:
 def report_figure(record: str, name: str) -> Figure:
     """Another figure of the report of an experiment."""
     return experiment_figures(analysis_of(record))[name]
+
+
+def remedies_figure() -> Figure:
+    """Points by which models are more accurate than ResNet-8 from scratch: a row for each, a panel for each size.
+
+    A dot is filled if the 95 % interval, which is not adjusted, does not contain 0.
+    """
+    records = [path.parent for path in (RESULTS / "few_labels_cpu").rglob("results.csv")]
+    scores = {
+        size: {key: best_candidates(f"{record}:{key}")[size].scores for key in ("resnet", *REMEDIES)}
+        for record in records
+        if record.name != "steps_4800"
+        for size in best_candidates(f"{record}:resnet")
+    }
+    figure, axes = make_axes(2.2 + 1.9 * len(scores), 0.9 + 0.3 * len(REMEDIES), len(scores), share=True)
+    for axis, (size, by_model) in zip(axes, sorted(scores.items()), strict=True):
+        for row, key in enumerate(REMEDIES):
+            difference = distribution_of([by_model[key], by_model["resnet"]]).interval()
+            (value,), span = error_bars_in_percent([difference])
+            colour = assign_styles(["resnet", "vit"])[key.partition("_")[0]].colour
+            face = "white" if difference.low <= 0 <= difference.high else colour
+            axis.errorbar(value, row, xerr=span, fmt="o", ms=6, elinewidth=1.5, color=colour, mfc=face)
+        axis.axvline(0, color=NEUTRAL_COLOUR, lw=1)
+        axis.set_title(f"{size:,} images", fontsize=10, loc="left")
+        axis.grid(axis="x", alpha=0.3)
+    axes[0].set_yticks(range(len(REMEDIES)), [*REMEDIES.values()])
+    axes[0].set_ylim(len(REMEDIES) - 0.5, -0.5)
+    figure.supxlabel("points above ResNet-8 from scratch", fontsize=10)
+    return figure
 
 
 def comparison_figure(name: str) -> Figure:
@@ -161,6 +203,7 @@ FIGURES: dict[str, Callable[[], Figure]] = {
             *("reach/distance_0.6", "reach/distance_1.0", "heads_cpu"),
         )
     },
+    "few_labels_cpu/figures/remedies": remedies_figure,
     "locality_cpu/figures/accuracy": functools.partial(learning_curves, "locality_cpu"),
     **{
         f"{record}/figures/{name}": functools.partial(report_figure, record, name)

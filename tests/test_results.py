@@ -13,7 +13,7 @@ import yaml
 from benchmarks import calibration, cues, differences, learned_runs, maps
 from tests.printed import find_difference
 from vit_vs_cnn.analysis.analysis import Analysis, read_analysis, read_table_analysis
-from vit_vs_cnn.analysis.answer import write_answer
+from vit_vs_cnn.analysis.answer import FEW_LABELS_LEADS, write_answer
 from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.config.identity import hash_settings, run_identity
 from vit_vs_cnn.errors import InputError
@@ -65,6 +65,7 @@ def test_recorded_runs_have_the_names_that_their_configs_give_today(table):
         known = {name: result.conditions.get(name) for name in ("starts_from", "weights")}
         known["fingerprint"] = result.conditions["data"]["fingerprint"]
         settings = experiment.run_settings(*result.coordinates, budget=result.parsed_budget, **known)
+        settings |= {name: result.conditions.get(name) for name in ("teacher", "unlabelled")}
         assert result.run.endswith(f"-{hash_settings(run_identity(settings))}")
 
 
@@ -254,14 +255,21 @@ def test_numbers_beside_a_link_to_a_record_are_on_its_pages(page):
         assert not (records and unknown), f"{unknown} in: {passage}"
 
 
+def test_an_answer_quotes_the_leads_of_the_record_on_few_labels():
+    analysis = find_analysis(RESULTS / "few_labels_cpu")
+    pairs = [analysis.pair_comparisons(f"resnet{end}", f"vit{end}") for end in ("", "_both")]
+    leads = [one.lead.value for pair in pairs for one in pair if one.train_size == 2_000]
+    assert tuple(round(100 * lead, 1) for lead in leads) == FEW_LABELS_LEADS
+
+
 def test_the_numbers_of_experiments_on_the_test_images_of_cifar_are_stated():
     tested = [
         t for t in TABLES if {result.scores.scored_on for result in read_result_table(t)} != {ScoredOn.VALIDATION}
     ]
     sources = [yaml.safe_load(t.with_name("experiment.yaml").read_text())["data"]["source"] for t in tested]
-    assert (sources.count("cifar10"), len(TABLES), sources.count("cifar100")) == (17, 32, 2)
+    assert (sources.count("cifar10"), len(TABLES), sources.count("cifar100")) == (18, 33, 2)
     text = " ".join((RESULTS / "README.md").read_text().split())
-    assert "At least 17 of the 32 experiments below were tested on the same 10,000 images of CIFAR-10. Two" in text
+    assert "At least 18 of the 33 experiments below were tested on the same 10,000 images of CIFAR-10. Two" in text
 
 
 def test_the_record_of_the_calibration_has_the_rows_that_its_command_prints():

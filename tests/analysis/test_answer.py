@@ -10,6 +10,8 @@ from tests.analysis.tables import PLAN, budget_grid, law_table, seeded, with_pre
 from tests.results import changed
 from vit_vs_cnn.analysis.analysis import analyze
 from vit_vs_cnn.analysis.answer import describe_comparison, format_margin, write_answer
+from vit_vs_cnn.api import load_experiment
+from vit_vs_cnn.commands import COMMANDS
 from vit_vs_cnn.experiments.analysis_plan import AnalysisPlan
 from vit_vs_cnn.runs.record import Answers
 
@@ -38,7 +40,7 @@ def has(text: str, *facts: str) -> bool:
     return re.search(".*".join(map(re.escape, facts)), text, re.DOTALL) is not None
 
 
-def test_answer_has_a_heading_a_table_and_three_sentences():
+def test_answer_has_a_heading_a_table_and_four_sentences():
     found = answer(seeded(BETTER, seeds=5, images=10_000))
     assert has(found.heading, "ResNet-8", "0.08M", "ViT nano", "0.14M", "CIFAR-10", "400 steps", "5 seeds")
     assert found.columns == ("training images", "ResNet", "ViT", "ResNet - ViT, points (95 % CI)", "")
@@ -50,7 +52,7 @@ def test_answer_has_a_heading_a_table_and_three_sentences():
     lines = str(found).splitlines()
     assert lines[0] == found.heading and max(map(len, lines)) <= 118
     labels = [line.partition(":")[0] for line in lines[1:] if line[:1].isalpha()]
-    assert labels == ["Recommendation", "More images", "More training"]
+    assert labels == ["Recommendation", "More images", "More training", "Few labels"]
 
 
 def test_rows_have_the_accuracies_and_the_difference_of_the_comparison():
@@ -324,6 +326,30 @@ def test_best_of_all_starts_is_recommended_and_whether_its_counterpart_differs_i
     assert ("With 3 seeds and 100 test images" in found.recommendation) == (vit == 0.93)
     assert found.columns[1:5] == ("fine-tuned CNN", "fine-tuned ViT", "ResNet", "first - second, points (95 % CI)")
     assert found.rows[0][1] == "94.1 %" and found.rows[0][3] == "61.0 %"
+
+
+def test_a_resnet_far_ahead_with_few_photographs_proposes_the_recorded_remedy_with_options_that_can_be_read():
+    def proposal(accuracies, sizes=(2_000,), **values):
+        table = {model: dict.fromkeys(sizes, value) for model, value in accuracies.items()}
+        results = [changed(r, **values) for r in described(seeded(table, images=10_000))]
+        return write_answer(analyze(results)).few_labels
+
+    text = proposal({"resnet": 0.7, "vit": 0.5})
+    assert has(text, "reduced the lead of a ResNet over a ViT", "To try it with the ViT: ") and text in " ".join(
+        str(answer(seeded({"resnet": {2_000: 0.7}, "vit": {2_000: 0.5}}, images=10_000))).split()
+    )
+    options = " ".join(re.findall(r"--data.unlabelled \w+|--name .*", text))
+    _, _, overrides = COMMANDS["train"].read(options.split())
+    experiment = load_experiment("quickstart", overrides)
+    vit = experiment.models["vit"]
+    assert (vit.pretrain.steps, vit.distill.teacher, experiment.data.unlabelled) == (3200, "resnet", "rest")
+    assert experiment.name == "few_labels"
+    assert "--data.unlabelled FOLDER" in proposal({"resnet": 0.7, "vit": 0.5}, source="folder")
+    assert proposal({"resnet": 0.7, "vit": 0.63}) == ""
+    assert proposal({"resnet": 0.5, "vit": 0.7}) == ""
+    assert proposal({"resnet": 0.7, "vit": 0.5}, sizes=(2_000, 50_000)) == ""
+    assert proposal({"resnet": 0.7, "vit": 0.5}, source="synthetic") == ""
+    assert proposal({"resnet": 0.7, "vit": 0.5}, start_kind="fine-tuned", start_name="in1k") == ""
 
 
 def test_missing_weights_come_first_with_the_command_that_fetches_them():
