@@ -88,6 +88,7 @@ def train(data: str, runs: int) -> float:
             "protocol.budget.steps": str(STEPS),
             "protocol.threads": "auto",
             "protocol.compile": "auto",
+            "trainer.precision": "auto",
         }
         options = [word for name, value in settings.items() for word in (f"--{name}", value)]
         return seconds(["train.py", "--config", "configs/cifar10_cpu.yaml", *options])
