@@ -82,9 +82,9 @@ def report_figure(record: str, name: str) -> Figure:
 
 
 def remedies_figure() -> Figure:
-    """Points by which models are more accurate than ResNet-8 from scratch: a row for each, a panel for each size.
+    """Accuracy minus that of ResNet-8 from scratch: a row for each model, a panel for each number of training images.
 
-    A dot is filled if the 95 % interval, which is not adjusted, does not contain 0.
+    A dot is filled if the 95 % interval, which is not adjusted for several comparisons, does not contain 0.
     """
     records = [path.parent for path in (RESULTS / "few_labels_cpu").rglob("results.csv")]
     scores = {

@@ -59,7 +59,7 @@ def check_numbers(
 
 
 class Bounded:
-    """Base of dataclasses that check the bounds in their annotations: ``splits: Annotated[int, AT_LEAST_1]``.
+    """Base class that checks the fields of a new dataclass: ``splits: Annotated[int, AT_LEAST_1]`` has bounds.
 
     Raises InputError: a number outside of its bounds.
     """

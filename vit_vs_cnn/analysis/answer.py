@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from vit_vs_cnn.analysis.analysis import Analysis
-from vit_vs_cnn.analysis.model_summaries import ModelSummary, macs_ratio
+from vit_vs_cnn.analysis.model_summaries import START_NAMES, ModelSummary, macs_ratio
 from vit_vs_cnn.analysis.recommendation import Recommendation, RecommendationKind, find_equal_cost
 from vit_vs_cnn.console import format_count, format_millions, join_names
 from vit_vs_cnn.experiments.analysis_plan import MAX_EQUAL_MACS_RATIO
@@ -24,8 +24,6 @@ from vit_vs_cnn.statistics.significance import ERROR_RATE
 
 #: Names of data sets in sentences, by ``data.source``.
 _DATA_NAMES = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "synthetic": "synthetic images", None: "unknown images"}
-#: Beginnings of display names that are words, and not names.
-_STARTS_IN_NAMES = ("pretrained ", "fine-tuned ")
 #: Largest number of models that a title names.
 MAX_MODELS_IN_TITLE = 3
 #: Largest number of warnings below the answer.
@@ -158,7 +156,8 @@ def _title(analysis: Analysis) -> str:
     source = analysis.data_source
     data = "" if source is None else f" on {_DATA_NAMES.get(source, 'your images')}"
     names = [model.display_name for model in analysis.models]
-    names[0] = f"{names[0][0].upper()}{names[0][1:]}" if names[0].startswith(_STARTS_IN_NAMES) else names[0]
+    if names[0].partition(" ")[0] in START_NAMES.values():
+        names[0] = f"{names[0][0].upper()}{names[0][1:]}"
     if len(names) == 1:
         return f"{names[0]}{data}"
     if len(names) <= MAX_MODELS_IN_TITLE:
@@ -495,6 +494,7 @@ def _more_training(analysis: Analysis, shown: Sequence[ModelSummary]) -> str:
 
 
 def _few_labels(analysis: Analysis) -> str:
+    """What reduced the lead of a ResNet in a recorded experiment, with its options; empty if that does not apply."""
     advice, models = analysis.recommendation, {model.key: model for model in analysis.models}
     comparison = advice.comparison
     if comparison is None or comparison.conclusion is not Conclusion.SIGNIFICANTLY_BETTER:
@@ -509,9 +509,9 @@ def _few_labels(analysis: Analysis) -> str:
     options = f"--models.{follower.key}.pretrain.steps 3200 --models.{follower.key}.distill.teacher {leader.key}"
     before, after = FEW_LABELS_LEADS
     return (
-        f"with 2,000 labelled images of CIFAR-10, pretraining on images without labels (--data.unlabelled {images}) "
-        f"and a ResNet as teacher, for both networks, reduced the lead of a ResNet over a ViT from {before} to {after} "
-        f"points. To try it with the {follower.display_name}: --name few_labels {options}"
+        "on CIFAR-10 with 2,000 labelled images, pretraining both networks on images without labels and teaching them "
+        f"by a ResNet reduced the lead of a ResNet over a ViT from {before} to {after} points. To try it with the "
+        f"{follower.display_name}: --data.unlabelled {images} and --name few_labels {options}"
     )
 
 

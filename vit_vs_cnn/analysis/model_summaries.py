@@ -14,7 +14,7 @@ from vit_vs_cnn.runs.result import RunResult, StartKind, group_results
 #: Common names of models, by config key or by the first part of a preset's name.
 _DISPLAY_NAMES = {"vit": "ViT", "cnn": "CNN", "resnet": "ResNet", "cct": "CCT", "deit": "DeiT", "mlp": "MLP"}
 #: Suffixes of config keys that become the first word of a display name: ``vit_pretrained`` is the "pretrained ViT".
-_START_NAMES = {"pretrained": "pretrained", "finetuned": "fine-tuned"}
+START_NAMES = {"pretrained": "pretrained", "finetuned": "fine-tuned"}
 
 
 @dataclass(frozen=True)
@@ -88,8 +88,8 @@ def display_name(key: str) -> str:
     family, *rest = key.split("_")
     if len(rest) == 1 and rest[0].isdecimal() and family.lower() in _DISPLAY_NAMES:
         return f"{_DISPLAY_NAMES[family.lower()]} ({rest[0]})"
-    if len(rest) == 1 and rest[0] in _START_NAMES:
-        return f"{_START_NAMES[rest[0]]} {display_name(family)}"
+    if len(rest) == 1 and rest[0] in START_NAMES:
+        return f"{START_NAMES[rest[0]]} {display_name(family)}"
     return "-".join([_DISPLAY_NAMES[family.lower()], *rest]) if family.lower() in _DISPLAY_NAMES else key
 
 

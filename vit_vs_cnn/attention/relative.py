@@ -36,9 +36,9 @@ class RelativePosition(GridLayer):
 def expand_offsets(
     bias: Float[Tensor, "heads offset_rows offset_cols"], grid_size: tuple[int, int]
 ) -> Float[Tensor, "heads patches patches"]:
-    """Bias between all patches of a grid, from that at each offset from query to key; minus infinity at other offsets.
+    """Bias of each pair of patches of a grid, taken from ``bias`` at the offset from query to key.
 
-    The offset of zero is in the middle of ``bias``.
+    The offset of zero is in the middle of ``bias``. Pairs with an offset outside of ``bias`` get minus infinity.
     """
     _, rows, cols = bias.shape
     neighbourhood = Neighbourhood(grid_size, (rows, cols), "mask")

@@ -182,9 +182,9 @@ class Protocol(Bounded):
         train_sizes: Labelled images that a model may use, validation images included; "all" for all there are.
         seeds: One run of every model and size for each seed. The seed selects the subset, so models are paired.
         batch_size: Images of one optimizer step, over all devices.
-        threads: PyTorch threads of each run. They decide how sums are rounded, and so the weights. auto is 1; if a run
-            takes more than about half a minute on one core, and there are at most half as many runs as cores, the
-            cores are divided among the runs.
+        threads: PyTorch threads of each run. Their number changes how sums are rounded, and so the weights. auto is 1,
+            unless a run takes more than about half a minute on one core and there are at most half as many runs as
+            cores: the cores are then divided among the runs.
         compile: Compile training steps with torch.compile, which rounds differently. auto does if the training takes
             more than about 40 minutes on one core, and a trial predicts that it saves more than twice its cost.
         scored_on: test, or validation while recipes are being chosen; the test images are then not used.

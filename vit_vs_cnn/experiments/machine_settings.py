@@ -35,7 +35,7 @@ _BYTES_PER_PARAMETER = 20
 _STEP_FACTOR = 1.25
 #: Settings of the protocol that may be auto, with their values in short experiments.
 _DEFAULTS = {"threads": 1, "compile": False}
-#: Threads are chosen if a run takes longer than this on one core, in seconds; compilation if the whole training does.
+#: Seconds on one core: of a run that may get several threads, and of all runs together, which may then be compiled.
 _LONG_RUN_SECONDS, _LONG_TRAINING_SECONDS = 30.0, 2400.0
 #: Approximate largest number of FLOPs and of steps in a second on one core, to estimate the time of training.
 _FLOPS_PER_SECOND, _STEPS_PER_SECOND = 3e10, 50.0
@@ -111,7 +111,7 @@ def _count_runs(experiment: Experiment) -> int:
 
 
 def _training_seconds(experiment: Experiment, pool: ExperimentData) -> float:
-    """Approximate time of the training on one core, by its FLOPs and so the same on every machine."""
+    """Estimated time of all runs on one core, from their FLOPs. The estimate is the same on every machine."""
     seconds = 0.0
     for name in experiment.trained_models:
         prepared = prepare_timed_run(experiment, name, pool)
