@@ -36,7 +36,7 @@ def _train_on(root: Path, tmp_path: Path, *more: str) -> list[str]:
         (["train", "--name", "--quiet"], "argument --name: expected a value"),
         (["train", "--models.vit.optimizer.name", "adamww"], "optimizer name 'adamww'"),
         (["train", "--protocol.budget.epochs", "1e308"], "epochs are more than 1,000,000,000 steps"),
-        (["compare", "a.ckpt", "--seed", "-1"], "seed: -1 must be a whole number, at least 0"),
+        (["compare", "a.ckpt", "--seed", "-1"], "seed must be a whole number, at least 0, but is -1"),
         (["train", "--trainer.accumulate_grad_batches", "5"], "must be a multiple of trainer.accumulate_grad_batches"),
         (["train", "--trainer.limit_val_batches", "0.5", "--data.validation_fraction", "0.2"], "0.5 of the validation"),
         (["train", "--models.vit", SEVEN_CLASSES], "gives logits of shape (2, 7) for 2 images of 10 classes"),

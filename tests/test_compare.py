@@ -300,7 +300,7 @@ def test_a_network_trained_on_the_test_images_is_refused(refused, experiment, mo
         (["RUN", "--parts", "accuracy,beauty"], "part 'beauty' is not one of accuracy"),
         (["RUN", "--parts", "cost", "--skip", "cost"], "either parts or skip"),
         (["RUN", "--skip", ",".join(PARTS)], "no part is left"),
-        (["RUN", "--count", "0"], "count: 0 must be a whole number, at least 1"),
+        (["RUN", "--count", "0"], "count must be a whole number, at least 1, but is 0"),
         (["RUN", "--root", "nowhere"], "nowhere: no such file or folder"),
     ],
 )

@@ -229,7 +229,7 @@ def test_a_timm_model_needs_weights_to_predict_the_classes_of_an_experiment(trai
         (["{photos}/nowhere.png"], "nowhere.png: no such file or folder"),
         (["{photos}/broken.jpg"], "broken.jpg: no image"),
         (["{photos}/notes.md"], "notes.md: no image"),
-        (["{photos}", "--top", "0"], "top: 0 must be a whole number, at least 1"),
+        (["{photos}", "--top", "0"], "top must be a whole number, at least 1, but is 0"),
         (["{photos}", "--output", "out.xls"], "out.xls: it must end in .csv or .jsonl"),
     ],
 )

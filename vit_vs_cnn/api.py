@@ -1083,7 +1083,7 @@ def _existing_path(path: Place) -> Path:
 
 def _check_whole(at_least: int, **numbers: int | None) -> None:
     bounds = Bounds(at_least=at_least, is_whole=True)
-    check_numbers(numbers, "{name}: {value} must be {bounds}", **dict.fromkeys(numbers, bounds))
+    check_numbers(numbers, **dict.fromkeys(numbers, bounds))
 
 
 @contextmanager

@@ -49,13 +49,11 @@ SHARE, SHARE_ABOVE_0 = Bounds(at_least=0, at_most=1), Bounds(above=0, at_most=1)
 RECIPE = {"label_smoothing": Bounds(at_least=0, below=1), "ema_half_life": SHARE_ABOVE_0}
 
 
-def check_numbers(
-    values: Mapping[str, Any], message: str = "{name} {value!r} must be {bounds}", /, **bounds: Bounds
-) -> None:
+def check_numbers(values: Mapping[str, Any], /, **bounds: Bounds) -> None:
     """Raise InputError for a number outside of its bounds: ``check_numbers({"top": top}, top=AT_LEAST_1)``."""
     for name, limits in bounds.items():
         if (value := values[name]) is not None and not limits.hold(value):
-            raise InputError(message.format(name=name, value=value, bounds=limits))
+            raise InputError(f"{name} must be {limits}, but is {value!r}")
 
 
 class Bounded:

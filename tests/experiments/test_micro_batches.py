@@ -81,7 +81,7 @@ def test_a_run_in_parts_makes_as_many_steps_with_as_many_images(experiment):
 
 
 def test_parts_that_do_not_divide_a_batch_are_refused(experiment):
-    for size, message in ((5, "models.vit.micro_batch 5: it must divide the 12 images"), (0, "micro_batch 0 must be")):
+    for size, message in ((5, "models.vit.micro_batch 5: it must divide the 12 images"), (0, "micro_batch must be")):
         with refused(message):
             models = {"vit": replace(experiment.models["vit"], micro_batch=size)}
             run_experiment(replace(experiment, models=models), console=Console(quiet=True))

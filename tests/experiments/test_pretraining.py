@@ -138,13 +138,13 @@ def test_copies_of_test_images_in_a_folder_without_labels_are_left_out(tmp_path)
 @pytest.mark.parametrize(
     ("settings", "messages"),
     [
-        ({"pretrain": {"mask": 1}}, ["models.own.pretrain: mask 1.0 must be above 0 and below 1"]),
+        ({"pretrain": {"mask": 1}}, ["models.own.pretrain: mask must be above 0 and below 1, but is 1.0"]),
         ({"pretrain": {"patch": 5}}, ["models.own.pretrain: patch 5 must cut images of 16 x 16 pixels"]),
         ({"pretrain": {}, "starts_from": "plain"}, ["starts_from and pretrain cannot be combined"]),
         ({"distill": {}}, ["models.own.distill", "teacher"]),
         ({"distill": {"teacher": "own"}}, ["own starts from or is taught by own", "none of them can be trained first"]),
         ({"distill": {"teacher": "nobody"}}, ["models.own.distill.teacher: 'nobody' is neither another model (plain)"]),
-        ({"distill": {"teacher": "plain", "weight": 1.5}}, ["models.own.distill: weight 1.5 must be from 0 to 1"]),
+        ({"distill": {"teacher": "plain", "weight": 1.5}}, ["models.own.distill: weight must be from 0 to 1"]),
     ],
 )
 def test_settings_that_cannot_be_used_are_refused(tmp_path, settings, messages):

@@ -28,17 +28,15 @@ AnyMask = Bool[Tensor, "..."]
 #: Numbers that are added to the scores, broadcast like a mask.
 AnyBias = Float[Tensor, "..."]
 
-MESSAGE = "{name} must be {bounds}, but is {value!r}"
-
 
 def check_positive(**sizes: int) -> None:
     """Raise ValueError unless every size is a whole number of at least 1."""
-    check_numbers(sizes, MESSAGE, **dict.fromkeys(sizes, Bounds(at_least=1, is_whole=True)))
+    check_numbers(sizes, **dict.fromkeys(sizes, Bounds(at_least=1, is_whole=True)))
 
 
 def check_probability(**probabilities: float) -> None:
     """Raise ValueError unless every probability is in [0, 1)."""
-    check_numbers(probabilities, MESSAGE, **dict.fromkeys(probabilities, Bounds(at_least=0, below=1)))
+    check_numbers(probabilities, **dict.fromkeys(probabilities, Bounds(at_least=0, below=1)))
 
 
 def check_choice(name: str, value: str, allowed: Iterable[str]) -> None:

@@ -292,7 +292,7 @@ class TrainedNetwork:
         self, images: Iterable[InputImage], *, top: int = 1, report_progress: Callable[[str], None] = lambda text: None
     ) -> ImagePredictions:
         """``predict`` for images decoded in batches. Raises InputError: ``top`` is below 1, or no image is readable."""
-        check_numbers({"top": top}, "{name}: {value}; it must be {bounds}", top=Bounds(at_least=1, is_whole=True))
+        check_numbers({"top": top}, top=Bounds(at_least=1, is_whole=True))
         temperature = self.calibration.temperature or 1.0
         names, errors, probabilities = list[str](), dict[int, str](), list[np.ndarray]()
         with warnings.catch_warnings():
