@@ -75,7 +75,7 @@ def test_the_cost_contains_the_pretraining_and_the_teacher_with_its_training(fin
     assert costs["taught"].flops == costs["own"].flops + 2 * costs["teacher"].macs * 4 * 16 + own
     texts = {model.key: model.start for model in summarize_models([_result(run) for run in by_model.values()])}
     assert texts["own"] == "pretrained on masked patches"
-    assert texts["taught"] == "pretrained on masked patches, taught by teacher-n80"
+    assert texts["taught"] == "pretrained on masked patches, taught by teacher"
 
 
 def test_status_counts_the_pretraining(finished):

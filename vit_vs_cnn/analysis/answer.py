@@ -330,7 +330,8 @@ def _recommendation_of_several_starts(analysis: Analysis, comparison: PairCompar
     accuracy = {point.model: point.accuracy for point in points if point.train_size == comparison.train_size}
     assert advice.rival is not None
     best, rival = models[advice.best], names[advice.rival]
-    network = best.display_name if best.model_name == best.key else best.model_name
+    is_named_by_network = best.start_kind in _ACTIONS and best.model_name != best.key
+    network = best.model_name if is_named_by_network else best.display_name
     action = _ACTIONS.get(best.start_kind, "train {}").format(network)
     action += ", or fit a linear classifier on its features if that has the better validation accuracy" * bool(
         best.variants

@@ -127,7 +127,8 @@ def _variants_text(results: Sequence[RunResult]) -> str | None:
 
 
 def _start_text(result: RunResult) -> str | None:
-    text, teacher = _weights_text(result), (result.start.teacher or "").removesuffix(f"-s{result.seed}")
+    text, teacher = _weights_text(result), result.start.teacher or ""
+    teacher = teacher.removesuffix(f"-s{result.seed}").removesuffix(f"-n{result.train_size}")
     return f"{text or 'trained'}, taught by {teacher}" if teacher else text
 
 
