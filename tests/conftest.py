@@ -4,6 +4,7 @@ import atexit
 import base64
 import functools
 import gc
+import io
 import os
 import sys
 
@@ -216,6 +217,14 @@ def error_line(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
         return line
 
     return run
+
+
+@pytest.fixture
+def console() -> Any:
+    """A console whose text ``console.file.getvalue()`` returns."""
+    from rich.console import Console
+
+    return Console(file=io.StringIO(), width=500)
 
 
 @pytest.fixture(scope="session")

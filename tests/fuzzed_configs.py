@@ -2,7 +2,7 @@
 
 import copy
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,13 +42,11 @@ VALUES: tuple[Any, ...] = (
     *({"name": {"name": 1}}, {"steps": 1, "epochs": 1}, {"epochs": 1e-9}, {"flops": 1e300}, {"low": 2, "high": 1}),
 )
 #: Names that exist but do not fit, by the end of the place.
-NAMED: dict[str, tuple[Any, ...]] = {
+NAMED: dict[str, Sequence[Any]] = {
     "models.vit.name": (
         *("timm/resnet18", "timm/vit_tiny_patch16_224", "timm/", "timm/hf-hub:a/b", "attention/resnet8", "attention/"),
     ),
-    "optimizer.name": (
-        *("fusedadam", "fusedlamb", "bnbadam8bit", "lbfgs", "muon", "lookahead_adam", "novograd", "sophia"),
-    ),
+    "optimizer.name": "fusedadam fusedlamb bnbadam8bit lbfgs muon lookahead_adam novograd sophia".split(),
     "data.source": ("cifar10", "cifar100", "folder"),
     "accelerator": ("cuda", "tpu", "mps", "gpu", "auto"),
     "precision": ("16-true", "16-mixed", "transformer-engine", "64-true", "bf16-true", 16, 64),

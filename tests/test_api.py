@@ -2,8 +2,6 @@
 
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +13,7 @@ from PIL import Image
 from safetensors.torch import save_file
 
 import vit_vs_cnn as vc
+from tests.children import run_python
 from tests.experiments.tiny import tiny_config
 from tests.pictures import write_images
 from vit_vs_cnn.api import load_experiment
@@ -71,8 +70,8 @@ def test_an_argument_of_a_wrong_type_is_refused_in_one_line():
     """In a separate process without type checks of calls."""
     script = "import vit_vs_cnn as vc, vit_vs_cnn.api\nfor call in %r:\n"
     script += " try: eval(call)\n except vc.api.InputError as e: print(e)"
-    done = subprocess.run([sys.executable, "-c", script % [*CALLS]], capture_output=True, text=True, check=True)
-    for line, message in zip(done.stdout.splitlines(), CALLS.values(), strict=True):
+    printed = run_python("-c", script % [*CALLS]).stdout
+    for line, message in zip(printed.splitlines(), CALLS.values(), strict=True):
         assert line.startswith(message)
 
 

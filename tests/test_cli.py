@@ -18,6 +18,7 @@ import pytest
 import yaml
 from PIL import Image
 
+from tests.children import run_python
 from tests.experiments.tiny import tiny_config
 from vit_vs_cnn import cli
 from vit_vs_cnn.api import load_experiment
@@ -211,8 +212,7 @@ unneeded = unneeded - {{"matplotlib", "pandas"}} | {{"scipy.stats", "triton"}}
 assert not unneeded & set(sys.modules), unneeded & set(sys.modules)
 assert "matplotlib.figure" in sys.modules and "matplotlib.pyplot" not in sys.modules
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    done = run_python("-c", code)
     assert "8 of 8 done" in done.stdout
     assert "did you mean lr?" in done.stderr
     assert done.stderr.count("data.root fotos: no such folder") == 2

@@ -11,8 +11,6 @@ import vit_vs_cnn as vc
 from tests.experiments.tiny import find_run, run_quietly, tiny_config
 from tests.refused import Evil
 from tests.results import changed
-from vit_vs_cnn.cli import main
-from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.images.experiment_data import ExperimentData
 from vit_vs_cnn.networks.evaluation import Predictions
 from vit_vs_cnn.networks.trained_network import TrainedNetwork
@@ -35,28 +33,17 @@ def _log(experiment: Path) -> list[dict]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def _compare(*words) -> int:
-    return main(["compare", *map(str, words)])
-
-
 @pytest.fixture
-def compared(capsys):
+def compared(run_command):
     """A function that runs a comparison and returns its JSON."""
-
-    def run(*words) -> dict:
-        capsys.readouterr()
-        assert _compare(*words, "--json") == 0
-        return json.loads(capsys.readouterr().out)
-
-    return run
+    return lambda *words: json.loads(run_command("compare", *words, "--json").out)
 
 
 @pytest.mark.parametrize("figures", ["blank_figures", pytest.param("real_figures", marks=pytest.mark.slow)])
-def test_comparing_two_runs_gives_all_parts_a_page_and_tables(request, figures, experiment, tmp_path, capsys):
+def test_comparing_two_runs_gives_all_parts_a_page_and_tables(request, figures, experiment, tmp_path, run_command):
     request.getfixturevalue(figures)
     runs = [find_run(experiment, "vit-n120-s3"), find_run(experiment, "resnet-n120-s3")]
-    assert _compare(*runs, "--quick", "--count", 10, "--output", tmp_path / "out") == 0
-    printed = capsys.readouterr().out
+    printed = run_command("compare", *runs, "--quick", "--count", 10, "--output", tmp_path / "out").out
     for text in ("top-1 %", "ECE", "corrupted %", "MACs", "model.name", "no conclusion, as "):
         assert text in printed, text
     result = json.loads((tmp_path / "out" / "comparison.json").read_text())
@@ -87,19 +74,19 @@ def test_saved_predictions_are_reused_without_a_new_log_entry(experiment, compar
 def test_two_models_with_one_recipe_are_two_groups_of_equal_accuracy(tmp_path):
     values = tiny_config(tmp_path, protocol={"budget": {"steps": 1}, "batch_size": 14, "train_sizes": [60]})
     values["models"] = dict.fromkeys(("first", "second"), values["models"]["resnet"])
-    run_quietly(experiment_from_dict(values))
+    run_quietly(values)
     found = vc.compare(tmp_path / "tiny", parts=["accuracy"], quiet=True).frame()
     assert {*found["group"]} == {"first", "second"}
     assert found["accuracy"].nunique() == 1
 
 
-def test_new_predictions_and_corruptions_are_logged_as_test_evaluations(experiment, capsys):
+def test_new_predictions_and_corruptions_are_logged_as_test_evaluations(experiment, compared):
     run_folder = find_run(experiment, "resnet-n120-s3")
     (run_folder / "predictions.npz").unlink()
-    assert _compare(run_folder, "--parts", "accuracy,corruptions,differences", "--count", 5, "--json") == 0
+    result = compared(run_folder, "--parts", "accuracy,corruptions,differences", "--count", 5)
     new = _log(experiment)[4:]
     assert [("compare" in e["what"], "corruptions" in e["what"]) for e in new] == [(True, False), (True, True)]
-    assert json.loads(capsys.readouterr().out)["networks"][0]["test_evaluations"] == 3
+    assert result["networks"][0]["test_evaluations"] == 3
 
 
 def test_evaluations_of_a_copied_file_are_warned_of_whatever_the_parts(experiment, tmp_path, compared):

@@ -26,13 +26,13 @@ from docs.generated import describe_figures, every_setting, keep_percentages, li
 from docs.mathml import mathml, split_formula
 from tests.browser import open_browser
 from tests.printed import find_difference
+from tests.test_docs_run import ROOT, commands_of, name_of
 from vit_vs_cnn.api import load_experiment
 from vit_vs_cnn.commands import COMMANDS
 from vit_vs_cnn.config.experiment import find_config
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.networks.build import build_network
 
-ROOT = Path(__file__).parents[1]
 PAGES = sorted([ROOT / "README.md", ROOT / "README.zh-CN.md", *ROOT.glob("docs/**/*.md"), ROOT / "results/README.md"])
 NOTEBOOKS = sorted(ROOT.glob("notebooks/**/[0-9]*.ipynb"))
 CONCEPTS = sorted(ROOT.glob("docs/concepts/*.md"))
@@ -42,10 +42,6 @@ PRINTED = re.compile(r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```$)?", re.MU
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 #: Placeholders on pages for values of the reader.
 PLACEHOLDER = re.compile(r"^[A-Z_.:/]+$|^\[?[A-Z]|\.\.\.|^photos|^mine\.yaml$|^runs/|^model\.|NAME|X\.")
-
-
-def _name(path: Path) -> str:
-    return str(path.relative_to(ROOT))
 
 
 def blocks(path: Path, *languages: str) -> list[str]:
@@ -67,7 +63,7 @@ def anchors(path: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", head.lower()).strip().replace(" ", "-") for head in heads}
 
 
-@pytest.mark.parametrize("path", [*PAGES, *sorted(ROOT.glob("results/*/README.md")), *NOTEBOOKS], ids=_name)
+@pytest.mark.parametrize("path", [*PAGES, *sorted(ROOT.glob("results/*/README.md")), *NOTEBOOKS], ids=name_of)
 def test_every_link_and_image_exists(path):
     lost = []
     for link in LINK.findall(texts(path)):
@@ -81,19 +77,9 @@ def test_every_link_and_image_exists(path):
 
 
 def commands(path: Path) -> list[list[str]]:
-    """The commands in the shell blocks of a page; in ``console`` blocks, lines that begin with ``$``."""
-    found = []
-    for block in blocks(path, "bash", "console"):
-        text = block.replace("\\\n", " ")
-        if block.lstrip().startswith("$ "):
-            text = "\n".join(line[2:] for line in text.splitlines() if line.startswith("$ "))
-        for line in text.splitlines():
-            words = shlex.split(line.replace("`", ""), comments=True)
-            while words:
-                end = next((place for place, word in enumerate(words) if word in ("&&", "|", ">", "||")), len(words))
-                found.append([word for word in words[:end]])
-                words = words[end + 1 :]
-    return [command for command in found if command]
+    """The words of the commands of a page, each part of a pipe for itself."""
+    parts = (part for line in commands_of(path) for part in re.split(r" (?:\|\|?|>) ", line))
+    return [words for part in parts if (words := shlex.split(part.replace("`", ""), comments=True))]
 
 
 def check_words(name: str, words: list[str]) -> None:
@@ -169,7 +155,7 @@ def test_wrong_options_of_commands_are_found(words):
         check_module(["-m", "benchmarks.record", "a", "b", "--metavar"])
 
 
-@pytest.mark.parametrize("path", PAGES, ids=_name)
+@pytest.mark.parametrize("path", PAGES, ids=name_of)
 def test_commands_on_pages_exist_with_their_options(path):
     assert all(block.startswith("$ ") for block in blocks(path, "console"))
     for words in commands(path):
@@ -188,7 +174,7 @@ def test_commands_on_pages_exist_with_their_options(path):
             check_module(rest)
 
 
-@pytest.mark.parametrize("path", [path for path in PAGES if blocks(path, "yaml", "python")], ids=_name)
+@pytest.mark.parametrize("path", [path for path in PAGES if blocks(path, "yaml", "python")], ids=name_of)
 def test_yaml_and_python_blocks_can_be_parsed(path):
     allowed = {"base", *(key.partition(".")[0] for key in every_setting())}
     for block in blocks(path, "yaml"):
@@ -197,7 +183,7 @@ def test_yaml_and_python_blocks_can_be_parsed(path):
         ast.parse(block)
 
 
-@pytest.mark.parametrize("page", [path for path in CONCEPTS if blocks(path, "python")], ids=_name)
+@pytest.mark.parametrize("page", [path for path in CONCEPTS if blocks(path, "python")], ids=name_of)
 def test_code_blocks_print_the_output_below_them(page):
     names = {"__name__": "__main__"}
     with torch.random.fork_rng(devices=[]):
@@ -205,9 +191,9 @@ def test_code_blocks_print_the_output_below_them(page):
         try:
             for block, shown in PRINTED.findall(page.read_text(encoding="utf-8")):
                 with contextlib.redirect_stdout(io.StringIO()) as printed:
-                    exec(compile(block, _name(page), "exec"), names)
+                    exec(compile(block, name_of(page), "exec"), names)
                 difference = find_difference(shown, printed.getvalue())
-                assert difference is None, f"{difference} in this block of {_name(page)}:\n{block}"
+                assert difference is None, f"{difference} in this block of {name_of(page)}:\n{block}"
         finally:
             torch.set_printoptions(profile="default")
 

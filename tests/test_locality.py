@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 import torch
-import yaml
 
-from tests.experiments.tiny import find_run, tiny_config
+from tests.experiments.tiny import find_run, run_quietly, tiny_config
 from vit_vs_cnn.attention.convolution import head_fit
 from vit_vs_cnn.cli import main
 from vit_vs_cnn.inspection.locality.study import select_images
@@ -30,8 +29,7 @@ def experiment(tmp_path_factory) -> Path:
     released = {**resnet, "name": "attention/resnet8", "options": {**resnet["options"], "released": True}}
     values["models"] |= {"resnet": resnet, "released": {**released, "starts_from": "resnet"}}
     values["data"]["augmentation"] = {}
-    (root / "locality.yaml").write_text(yaml.safe_dump(values))
-    assert main(["train", "--config", str(root / "locality.yaml")]) == 0
+    run_quietly(values)
     return root / "tiny"
 
 

@@ -204,9 +204,8 @@ def test_numbers_in_notebooks_equal_the_recorded_ones():
     runs = pandas.read_csv(results / "augmentation_cpu" / "results.csv").query("train_size == 5000").set_index("model")
     numbers = dict(constants("05_vision_transformer"))
     for (model, augmentation), accuracies in numbers["RECORDED"].items():
-        curves = runs["validation_curve"][model if augmentation == "light" else f"{model}_{augmentation}"].map(
-            json.loads
-        )
+        name = model if augmentation == "light" else f"{model}_{augmentation}"
+        curves = runs["validation_curve"][name].map(json.loads)
         expected = [*zip(numbers["RECORDED_STEPS"], accuracies, strict=True)]
         np.testing.assert_allclose(np.mean([*curves], axis=0), expected, atol=1e-3)
 

@@ -21,7 +21,6 @@ from vit_vs_cnn.analysis.analysis import read_analysis
 from vit_vs_cnn.cli import main
 from vit_vs_cnn.data.decoding import decode_batches, decode_image, find_input_files
 from vit_vs_cnn.data.options import Decoding
-from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.networks.evaluation import predict
 from vit_vs_cnn.networks.temperature import fit_temperature, read_calibration
 from vit_vs_cnn.networks.trained_network import ImagePredictions
@@ -211,15 +210,6 @@ def test_most_accurate_model_of_an_experiment_predicts_unless_one_is_named(train
     assert f"Model: {best}, " in printed.err and f"{size}; --model names another ({other})" in printed.err
     assert json.loads(printed.out)["pictures"] == [*vc.load(trained_once, best).predict(photos / "a.png").rows()]
     assert "Model: " not in run_command("predict", trained_once, photos / "a.png", "--model", other).err
-
-
-def test_a_timm_model_needs_weights_to_predict_the_classes_of_an_experiment(trained_once, photos, tmp_path):
-    weights = tmp_path / "mine.pth"
-    classes = {"classes_from": trained_once, "model": "vit", "quiet": True}
-    torch.save(vc.load("timm/resnet10t", "vit", classes_from=trained_once).network.state_dict(), weights)
-    assert len(vc.api.predict(f"timm/resnet10t={weights}", photos / "a.png", **classes)) == 1
-    with pytest.raises(InputError, match="no weights were named, so it is untrained; timm/resnet10t=FILE names them"):
-        vc.api.predict("timm/resnet10t", photos / "a.png", **classes)
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,6 @@ import logging
 import os
 import random
 import signal
-import subprocess
-import sys
 import threading
 import warnings
 
@@ -15,6 +13,7 @@ import pytest
 import torch
 
 import vit_vs_cnn as vc
+from tests.children import run_python
 from tests.experiments.tiny import tiny_config
 from vit_vs_cnn import process
 from vit_vs_cnn.workers import supervisor
@@ -83,8 +82,7 @@ seed()
 import numpy, torch
 print(torch.initial_seed() == 7, torch.are_deterministic_algorithms_enabled(), numpy.random.get_state()[1][0] == 7)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["False", "False", "False"]
+    assert run_python("-c", code).stdout.split() == ["False", "False", "False"]
 
 
 def test_an_ignored_interrupt_stays_ignored():

@@ -18,7 +18,6 @@ from safetensors.torch import save_file
 from tests.experiments.tiny import run_quietly, tiny_config
 from tests.refused import Evil, refused
 from vit_vs_cnn.cli import main
-from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.networks.trained_network import TrainedNetwork
 from vit_vs_cnn.runs.run import read_run
@@ -156,7 +155,7 @@ def test_a_model_may_start_from_one_with_a_custom_model_whose_file_opens_if_trus
     values = tiny_config(tmp_path, protocol={"budget": {"steps": 1}, "batch_size": 14})
     own = {"class_path": "vit_vs_cnn.models.ResNet", "init_args": {"depth": 8, "num_classes": 10}}
     values["models"] = {"first": own, "second": {**own, "starts_from": "first"}}
-    assert len(run_quietly(experiment_from_dict(values))) == 2
+    assert len(run_quietly(values)) == 2
     checkpoint, _ = tmp_path.rglob("last.ckpt")
     with pytest.raises(InputError, match=r"vit_vs_cnn\.models\.ResNet is not imported without --trust"):
         TrainedNetwork.open(checkpoint)

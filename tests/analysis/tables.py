@@ -14,19 +14,13 @@ PLAN = AnalysisPlan(
 def seeded(accuracies: dict[str, dict[int, float]], *, seeds=3, images=1009, spread=0.002, **values) -> list[RunResult]:
     """Results of several seeds around given accuracies, without predictions."""
     rng = np.random.default_rng(7)
-    return [
-        make_result(
-            model=model,
-            train_size=size,
-            seed=seed,
-            accuracy=float(np.clip(value + spread * rng.standard_normal(), 0, 1)),
-            scored_images=images,
-            **values,
-        )
-        for model, row in accuracies.items()
-        for size, value in row.items()
-        for seed in range(seeds)
-    ]
+
+    def result(model, size, seed, mean):
+        accuracy = float(np.clip(mean + spread * rng.standard_normal(), 0, 1))
+        return make_result(model=model, train_size=size, seed=seed, accuracy=accuracy, scored_images=images, **values)
+
+    places = [(model, size, mean) for model, row in accuracies.items() for size, mean in row.items()]
+    return [result(model, size, seed, mean) for model, size, mean in places for seed in range(seeds)]
 
 
 def with_predictions(results: list[RunResult]) -> tuple[list[RunResult], dict[str, np.ndarray]]:

@@ -103,10 +103,9 @@ def test_intervals_include_the_largest_measured_size_and_are_wider_for_curves_th
     widths = [one.high - one.value for one in found]
     assert widths[1] > 0.9 * (exact[8000] - exact[4000]) > 10 * widths[0]
     # The accuracy may not rise any more, even if the measured accuracies follow the law exactly.
-    table = law_table(SIZES, a=(0.5, 0.3, 0.0))["a"]
-    found = extrapolate(points(table, 1e-5), 16_000).accuracy
-    assert found.low == pytest.approx(table[8000], abs=1e-6)
-    assert found.value > table[8000] + 0.02 and found.high < found.value + 0.02
+    found = extrapolate(points(exact, 1e-5), 16_000).accuracy
+    assert found.low == pytest.approx(exact[8000], abs=1e-6)
+    assert found.value > exact[8000] + 0.02 and found.high < found.value + 0.02
 
 
 def test_forecasts_without_the_largest_recorded_size_contain_it(regimes_cpu):

@@ -1,9 +1,8 @@
 """Compiled attention, in a process without the type checks of the tests, which cannot be traced."""
 
-import subprocess
-import sys
-
 import pytest
+
+from tests.children import run_python
 
 pytestmark = pytest.mark.slow
 
@@ -27,6 +26,4 @@ TILED_WINDOW = {"image_size": (100, 96), "window_size": 3}  # 600 tokens: not co
 
 @pytest.mark.parametrize("settings", [TILED_WINDOW, {"image_size": (12, 20), "score": "linear"}], ids=str)
 def test_a_compiled_model_is_one_graph_and_trains(settings):
-    command = [sys.executable, "-c", TRAIN_COMPILED, repr(settings)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
+    run_python("-c", TRAIN_COMPILED, repr(settings))

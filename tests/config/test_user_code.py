@@ -8,7 +8,6 @@ from torchmetrics.functional.classification import multiclass_f1_score
 
 from tests import own_classes as own
 from tests.experiments.tiny import run_quietly, tiny_config
-from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.config.user_code import make_object, make_transform
 from vit_vs_cnn.data.options import Augmentation
 from vit_vs_cnn.errors import InputError
@@ -91,12 +90,12 @@ def test_a_transform_may_be_a_function_with_arguments():
         make_transform(refused, trust=True)
 
 
-def _experiment(tmp_path, architecture, model=None, **changes):
+def _config(tmp_path, architecture, model=None, **changes):
     values = tiny_config(tmp_path, protocol={"budget": {"steps": 2}, "batch_size": 14, "train_sizes": [120]})
     values["models"] = {"own": {**architecture, **(model or {})}}
     for block, value in changes.items():
         values[block] = {**values[block], **value}
-    return experiment_from_dict(values)
+    return values
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +106,7 @@ def trained(tmp_path_factory):
     model = {"loss": _spec(f"{OWN}.Focal", gamma=1.5), "optimizer": optimizer}
     root = tmp_path_factory.mktemp("own")
     metrics = {"f1": f1, "named": _spec(f"{OWN}.Named")}
-    (result,) = run_quietly(_experiment(root, {"class_path": f"{OWN}.SmallCnn"}, model, execution={"metrics": metrics}))
+    (result,) = run_quietly(_config(root, {"class_path": f"{OWN}.SmallCnn"}, model, execution={"metrics": metrics}))
     (run,) = root.glob("tiny/*-s*-*")
     return run, result
 
@@ -152,7 +151,7 @@ def test_unsuitable_objects_are_refused_before_training(tmp_path, model, message
     metrics = model.pop("metrics", {})
     network = {"name": "resnet8", "options": {"width": 4}}
     with pytest.raises(InputError, match=f"^{'models.own' if model else 'execution'}.*{message}"):
-        run_quietly(_experiment(tmp_path, network, model, execution={"metrics": metrics}))
+        run_quietly(_config(tmp_path, network, model, execution={"metrics": metrics}))
     assert not [*tmp_path.glob("tiny/*-s*-*")]
 
 

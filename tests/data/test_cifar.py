@@ -162,9 +162,7 @@ def test_an_archive_in_the_root_is_unpacked_and_a_changed_one_refused(tmp_path, 
 
 
 @pytest.mark.parametrize("as_folder", [True, False])
-def test_data_is_fetched_from_a_mirror_and_recorded_as_official_and_other_data_refused(
-    tmp_path, monkeypatch, as_folder
-):
+def test_data_of_a_mirror_are_recorded_as_official_and_other_data_refused(tmp_path, monkeypatch, as_folder):
     make(tmp_path / "made", "cifar100")
     archive = publish(monkeypatch, tmp_path / "made", "cifar100")
     mirror = (archive.parent if as_folder else archive).as_uri()

@@ -505,15 +505,10 @@ def test_a_class_or_split_without_readable_images_is_named(root, options, emptie
 
 @pytest.fixture
 def decoded(monkeypatch):
-    """The names of the files that are decoded."""
-    names = []
-
-    def recording(path, *arguments):
-        names.append(path.name)
-        return decode_image(path, *arguments)
-
+    """The function that decodes a file, whose calls are recorded."""
+    recording = Mock(side_effect=decode_image)
     monkeypatch.setattr(image_cache, "decode_image", recording)
-    return names
+    return recording
 
 
 def test_a_log_shows_how_many_images_are_decoded(root, options, monkeypatch, capsys):
@@ -528,9 +523,9 @@ def test_a_log_shows_how_many_images_are_decoded(root, options, monkeypatch, cap
 def test_a_second_reading_uses_the_cache(root, options, decoded):
     classes(root)
     first = open_folder(root, options()).train()
-    decoded.clear()
+    decoded.reset_mock()
     second = open_folder(root, options()).train()
-    assert decoded == []
+    decoded.assert_not_called()
     assert first.fingerprint() == second.fingerprint() and first.sample_ids == second.sample_ids
     second.images[0] = 7
     assert open_folder(root, options()).train().fingerprint() == first.fingerprint()
@@ -542,7 +537,7 @@ def test_any_change_of_files_or_options_rebuilds_the_cache(root, options, decode
     classes(root / "test")
     path = root / "train" / "ant" / "3.png"
     open_folder(root, options()).train()
-    decoded.clear()
+    decoded.reset_mock()
     if change == "edited":
         save(path, GREEN)
     elif change == "replaced":  # by a file of the same size and modification time
@@ -559,7 +554,7 @@ def test_any_change_of_files_or_options_rebuilds_the_cache(root, options, decode
         os.utime(path, ns=(0, path.stat().st_mtime_ns + 1))
     changed = {"image_size": 5} if change == "image_size" else {"resize": "pad"} if change == "resize" else {}
     train = open_folder(root, options(**changed)).train()
-    assert len(decoded) - 10 == len(train) == 10 + {"added": 1, "removed": -1}.get(change, 0)
+    assert decoded.call_count - 10 == len(train) == 10 + {"added": 1, "removed": -1}.get(change, 0)
     if change == "edited":
         assert train.images[3, :, 0, 0].tolist() == list(GREEN)
 
@@ -583,7 +578,7 @@ def test_outdated_caches_and_old_temporary_files_are_removed(root, options, tmp_
 def test_a_damaged_cache_is_rebuilt(root, options, tmp_path, decoded, suffix, damage):
     classes(root)
     expected = open_folder(root, options()).train().fingerprint()
-    decoded.clear()
+    decoded.reset_mock()
     (path,) = (tmp_path / "cache").glob(f"*{suffix}")
     content = path.read_bytes()
     flipped = content[:-100] + bytes([content[-100] ^ 1]) + content[-99:] if len(content) > 100 else b"[" + content
@@ -593,7 +588,7 @@ def test_a_damaged_cache_is_rebuilt(root, options, tmp_path, decoded, suffix, da
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert open_folder(root, options()).train().fingerprint() == expected
-    assert len(decoded) == 10
+    assert decoded.call_count == 10
     assert path.read_bytes() == content
 
 

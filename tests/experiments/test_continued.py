@@ -1,6 +1,5 @@
 """Continuing an experiment: allowed changes, and the order of runs."""
 
-import io
 import os
 import platform
 import shutil
@@ -69,7 +68,7 @@ def test_more_seeds_sizes_models_or_another_budget_continue_an_experiment(values
     asked = []
     monkeypatch.setattr(runner, "execute", lambda runs, *_, **__: asked.extend(runs))
     monkeypatch.setattr(runner, "raise_failures", lambda runs: None)
-    run_quietly(experiment_from_dict(values))
+    run_quietly(values)
     assert asked
 
 
@@ -84,20 +83,19 @@ def test_the_primary_comparison_runs_first(values):
     assert [run.train_size for run in runs[4:]] == sorted(run.train_size for run in runs[4:])
 
 
-def test_a_second_command_in_a_folder_reports_the_first(values, monkeypatch):
+def test_a_second_command_in_a_folder_reports_the_first(values, monkeypatch, console):
     values["protocol"] |= {"seeds": [5]}
     experiment = experiment_from_dict(values)
-    pool, output = ExperimentData.from_experiment(experiment), io.StringIO()
-    runs = plan_runs(experiment)
+    pool, runs = ExperimentData.from_experiment(experiment), plan_runs(experiment)
     monkeypatch.setattr(supervisor, "take_runs", lambda *_, **__: None)
-    supervisor.execute(runs, pool, console=Console(file=output, width=500))
-    assert "Another command" not in output.getvalue()
+    supervisor.execute(runs, pool, console=console)
+    assert "Another command" not in console.file.getvalue()
     runs[0].folder.mkdir(parents=True)
     WorkRequest([], 1, datetime(2026, 3, 5, 7, 11, tzinfo=UTC)).count_attempt(runs[0])
     with FileLock(runs[0].lock):
-        supervisor.execute(runs, pool, console=Console(file=output, width=500))
+        supervisor.execute(runs, pool, console=console)
     who = f"(process {os.getpid()} on {platform.node()}, since 2026-03-05 07:11 UTC)"
-    assert f"Another command is training in {experiment.folder} {who}" in output.getvalue()
+    assert f"Another command is training in {experiment.folder} {who}" in console.file.getvalue()
 
 
 def test_a_missing_folder_is_reported_before_weights_are_searched(monkeypatch):
@@ -134,7 +132,7 @@ def test_half_precision_is_chosen_for_supporting_hardware_and_kept_if_continued(
     ],
 )
 def test_training_is_compiled_if_that_saves_time_and_a_started_experiment_keeps_the_choice(
-    tmp_path, monkeypatch, steps, compiled_seconds, chosen, text
+    tmp_path, monkeypatch, console, steps, compiled_seconds, chosen, text
 ):
     def seconds_per_step(experiment, *_):
         if experiment.protocol.compile is True and compiled_seconds is None:
@@ -143,15 +141,14 @@ def test_training_is_compiled_if_that_saves_time_and_a_started_experiment_keeps_
 
     monkeypatch.setattr(machine_settings, "seconds_per_step", seconds_per_step)
     experiment = tiny_experiment(tmp_path, protocol={"train_sizes": [120], "budget": {"steps": steps}})
-    pool, output = ExperimentData.from_experiment(experiment), io.StringIO()
+    pool = ExperimentData.from_experiment(experiment)
     assert choose_settings(experiment, pool, Console(quiet=True), is_planned=False).protocol.compile == "auto"
-    assert choose_settings(experiment, pool, Console(file=output, width=500)).protocol.compile is chosen
-    assert text in output.getvalue()
-    printed = len(output.getvalue())
-    assert (
-        choose_settings(experiment, pool, Console(file=output)).protocol.compile is chosen
-    )  # another task of an array
-    assert len(output.getvalue()) == printed
+    assert choose_settings(experiment, pool, console).protocol.compile is chosen
+    printed = console.file.getvalue()
+    assert text in printed
+    # Another task of an array.
+    assert choose_settings(experiment, pool, console).protocol.compile is chosen
+    assert console.file.getvalue() == printed
     write_text(experiment.folder / "experiment.yaml", f"protocol: {{compile: {str(not chosen).lower()}}}\n")
     assert choose_settings(experiment, pool, Console(quiet=True)).protocol.compile is not chosen
 
@@ -167,9 +164,7 @@ def test_training_is_compiled_if_that_saves_time_and_a_started_experiment_keeps_
         (10**6, 1, {"name": "ray"}, 1),
     ],
 )
-def test_long_runs_share_all_cores_and_a_started_experiment_keeps_its_threads(
-    tmp_path, monkeypatch, steps, seeds, executor, threads
-):
+def test_long_runs_share_all_cores_and_started_ones_keep_theirs(tmp_path, monkeypatch, steps, seeds, executor, threads):
     monkeypatch.setattr(torch, "get_num_threads", lambda: 6)
     protocol = {"train_sizes": [120], "seeds": [*range(seeds)], "budget": {"steps": steps}, "compile": False}
     experiment = tiny_experiment(tmp_path, protocol=protocol, executor=executor)

@@ -8,7 +8,7 @@ import torch
 from rich.console import Console
 from torch import nn
 
-from tests.experiments.tiny import plan_runs, tiny_experiment
+from tests.experiments.tiny import plan_runs, run_quietly, tiny_experiment
 from tests.refused import refused
 from vit_vs_cnn import devices
 from vit_vs_cnn.errors import RunsFailed
@@ -76,7 +76,7 @@ def test_the_choice_is_part_of_the_identity_and_stays_with_the_experiment(experi
 def test_a_run_in_parts_makes_as_many_steps_with_as_many_images(experiment):
     resnet = replace(experiment.models["resnet"], micro_batch=4)
     short = replace(experiment, models={"resnet": resnet}, protocol=replace(experiment.protocol, pairs=None))
-    (result,) = run_experiment(short, console=Console(quiet=True))
+    (result,) = run_quietly(short)
     assert (result.cost.steps, result.cost.images_processed) == (23, 23 * 12)
 
 
@@ -84,7 +84,7 @@ def test_parts_that_do_not_divide_a_batch_are_refused(experiment):
     for size, message in ((5, "models.vit.micro_batch 5: it must divide the 12 images"), (0, "micro_batch must be")):
         with refused(message):
             models = {"vit": replace(experiment.models["vit"], micro_batch=size)}
-            run_experiment(replace(experiment, models=models), console=Console(quiet=True))
+            run_quietly(replace(experiment, models=models))
 
 
 def test_a_container_has_less_memory_than_its_machine(tmp_path, monkeypatch):
@@ -101,7 +101,7 @@ def test_a_container_has_less_memory_than_its_machine(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("most", [4, 0])
-def test_a_model_that_is_out_of_memory_starts_again_with_half_the_images_at_a_time(experiment, monkeypatch, most):
+def test_a_model_out_of_memory_starts_again_with_half_the_images_at_a_time(experiment, monkeypatch, console, most):
     """Its runs have equal parts, so a model with finished runs keeps its own."""
     short = replace(experiment, models={"resnet": experiment.models["resnet"]})
     tried, fit = [], run.fit
@@ -113,15 +113,14 @@ def test_a_model_that_is_out_of_memory_starts_again_with_half_the_images_at_a_ti
         return fit(prepared, *arguments)
 
     monkeypatch.setattr(run, "fit", fit_on_a_small_device)
-    output = io.StringIO()
     if not most:
         with pytest.raises(RunsFailed, match=r"set a smaller models\.resnet\.micro_batch"):
-            run_experiment(short, console=Console(file=output, width=200))
+            run_experiment(short, console=console)
         assert tried == [12, 6, 3, 1]
         return
-    (result,) = run_experiment(short, console=Console(file=output, width=200))
+    (result,) = run_experiment(short, console=console)
     assert (tried, result.recipe["micro_batch"]) == ([12, 6, 3], 3)
-    assert "resnet: out of memory with 12 images at a time; starting again with 6" in output.getvalue()
+    assert "resnet: out of memory with 12 images at a time; starting again with 6" in console.file.getvalue()
     monkeypatch.setattr(run, "fit", lambda *_: pytest.fail("a finished run is trained again"))
-    (again,) = run_experiment(short, console=Console(quiet=True))
+    (again,) = run_quietly(short)
     assert again == result

@@ -58,4 +58,4 @@ def test_a_start_whose_weights_do_not_fit_is_refused(finished):
     values["models"]["vit"] = tiny_config(finished.output)["models"]["vit"] | {"starts_from": "resnet"}
     del values["models"]["longer"]
     with pytest.raises(InputError, match=r"models.vit.starts_from: the weights do not fit"):
-        run_quietly(experiment_from_dict(values))
+        run_quietly(values)

@@ -9,16 +9,15 @@ import pytest
 from lightning.fabric import Fabric
 from rich.console import Console
 
-from tests.experiments.tiny import tiny_config
+from tests.experiments.tiny import plan_runs, tiny_config
 from tests.refused import refused
 from tests.results import make_result
-from vit_vs_cnn.config.experiment import Budget, Executor, Experiment, Protocol, experiment_from_dict
+from vit_vs_cnn.config.experiment import Budget, Executor, Experiment, experiment_from_dict
 from vit_vs_cnn.data.batches import TrainingData
 from vit_vs_cnn.experiments.analysis_plan import make_analysis_plan, register_plan
 from vit_vs_cnn.experiments.time_plan import (
     GridPlan,
     GridTimeModel,
-    best_grid,
     candidate_grids,
     choose_grid,
     plan_for_time,
@@ -26,7 +25,6 @@ from vit_vs_cnn.experiments.time_plan import (
     spread_sizes,
 )
 from vit_vs_cnn.images.experiment_data import ExperimentData
-from vit_vs_cnn.networks.preparation import grid
 from vit_vs_cnn.runs.experiment_folder import write_config, write_experiment
 
 
@@ -138,11 +136,9 @@ def test_a_larger_plan_has_all_seeds_and_no_fewer_sizes_images_or_steps(change, 
 
 
 def test_the_cheapest_plan_with_a_conclusion_may_overrun_the_minutes():
-    plans = (((0, 1, 2), 70.0), ((0, 1, 2, 3), 72.0), ((0, 1, 2), 76.0), ((0,), 50.0))
-    small, medium, large, one_seed = (GridPlan((100, 200), seeds, (10,), seconds=time) for seeds, time in plans)
-    assert best_grid([large, medium, small, one_seed], 1.0) == small
-    assert best_grid([large, one_seed], 1.0) == one_seed
-    assert best_grid([large, one_seed], 0.5) is None
+    plans = (((0, 1, 2), 70.0), ((0, 1, 2, 3), 72.0), ((0,), 50.0))
+    small, medium, one_seed = (GridPlan((100, 200), seeds, (10,), seconds=time) for seeds, time in plans)
+    assert choose_grid([medium, small, one_seed], 1.0) == small
 
 
 def test_settings_given_by_the_user_are_kept(pool):
@@ -188,7 +184,7 @@ def _started(tmp_path: Path, pool: ExperimentData, *, sizes: list, seeds: list[i
     """An experiment whose runs are finished."""
     experiment = _experiment(tmp_path)
     experiment = replace(experiment, protocol=replace(experiment.protocol, train_sizes=sizes, seeds=seeds))
-    runs = grid(experiment, pool, world_size=1)
+    runs = plan_runs(experiment)
     register_plan(make_analysis_plan(experiment, {size: pool.resolve(size) for size in sizes}), experiment.folder)
     write_experiment(experiment, runs)
     for run in runs:
@@ -197,27 +193,23 @@ def _started(tmp_path: Path, pool: ExperimentData, *, sizes: list, seeds: list[i
     return experiment
 
 
-def _more(monkeypatch, started: Experiment, pool: ExperimentData, minutes: float, **options) -> tuple[Protocol, str]:
-    more, text = _plan_output(monkeypatch, replace(started, minutes=minutes), pool, **options)
-    assert more.minutes == minutes
-    return more.protocol, text
-
-
 def test_more_minutes_plan_a_larger_grid_in_which_finished_runs_count(pool, monkeypatch, tmp_path):
     started = _started(tmp_path, pool, sizes=["all"], seeds=[0])
-    protocol, text = _more(monkeypatch, started, pool, 3.7)
+    more, text = _plan_output(monkeypatch, replace(started, minutes=3.7), pool)
+    protocol = more.protocol
+    assert more.minutes == 3.7
     assert protocol.seeds == [0, 1, 2, 3, 4]
     assert (len(protocol.train_sizes), protocol.train_sizes[-1]) == (5, 1300)
     assert protocol.budget.amounts == [100]
     assert f"{2 * 5 * 5} runs in about" in text
-    assert sum(run.is_finished for run in grid(replace(started, protocol=protocol), pool, world_size=1)) == 2
+    assert sum(run.is_finished for run in plan_runs(replace(started, protocol=protocol))) == 2
 
 
 def test_after_a_first_analysis_sizes_and_seeds_are_added_and_no_longer_budget(pool, monkeypatch, tmp_path):
     started = _started(tmp_path, pool, sizes=[100, 1300], seeds=[0, 1, 2])
-    protocol, _ = _more(monkeypatch, started, pool, 500.0)
-    assert protocol.budget == started.protocol.budget
-    assert (protocol.seeds, len(protocol.train_sizes)) == ([0, 1, 2, 3, 4], 5)
+    more, _ = _plan_output(monkeypatch, replace(started, minutes=500.0), pool)
+    assert more.protocol.budget == started.protocol.budget
+    assert (more.protocol.seeds, len(more.protocol.train_sizes)) == ([0, 1, 2, 3, 4], 5)
 
 
 def test_a_folder_of_other_images_is_refused(tmp_path):

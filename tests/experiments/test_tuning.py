@@ -54,7 +54,7 @@ def tuned(tmp_path_factory) -> Path:
     output = tmp_path_factory.mktemp("tuned")
     values = values_with(output)
     (output / "config.yaml").write_text(yaml.safe_dump(values))
-    run_quietly(experiment_from_dict(values))
+    run_quietly(values)
     return output
 
 
@@ -126,7 +126,7 @@ def test_a_diverged_trial_counts_and_is_neither_chosen_nor_repeated(tmp_path):
     values["models"] = {"linear": values["models"]["linear"]}
     values["models"]["linear"] |= {"optimizer": {"name": "sgd"}, "schedule": {"warmup": 0.0}}
     values["trainer"].pop("gradient_clip_val")
-    run_quietly(experiment_from_dict(values))
+    run_quietly(values)
     trials = read_table(tmp_path)
     states = {json.loads(one["values"]).get("optimizer.lr"): (one["state"], one["steps"]) for one in trials}
     assert states == {None: ("complete", "6"), 0.1: ("complete", "6"), 1e38: ("diverged", "0")}
@@ -135,7 +135,7 @@ def test_a_diverged_trial_counts_and_is_neither_chosen_nor_repeated(tmp_path):
     assert chosen.recipe.search.trials == 4
     assert len(chosen.recipe.search.trial_accuracies) == sum(one["state"] == "complete" for one in trials)
     before = modification_times(tmp_path)
-    run_quietly(experiment_from_dict(values))
+    run_quietly(values)
     assert modification_times(tmp_path) == before
 
 
@@ -153,7 +153,7 @@ def test_a_search_needs_validation_images_and_models_that_are_not_linear_probes(
     values = values_with(tmp_path)
     values["data"]["validation_fraction"] = 0.0
     with pytest.raises(InputError, match="leaves no validation image"):
-        run_quietly(experiment_from_dict(values))
+        run_quietly(values)
     torch.save(create_model("resnet8", num_classes=10).state_dict(), tmp_path / "weights.pth")
     probe = {"name": "resnet8", "weights": {"file": str(tmp_path / "weights.pth")}, "finetune": "head"}
     with pytest.raises(InputError, match="tuning: all models are linear probes"):
@@ -171,7 +171,7 @@ def test_a_trial_is_the_mean_over_its_splits_with_the_largest_size_and_the_longe
     values = values_with(tmp_path, splits=2, trials=1)
     values["protocol"]["budget"] = {"steps": [2, 3]}
     values["models"].pop("other")
-    run_quietly(experiment_from_dict(values))
+    run_quietly(values)
     (trial,) = read_table(tmp_path)
     assert (trial["train_size"], trial["budget"]) == ("120", "3 steps")
     results = [read_result(tmp_path / "tiny/tuning" / name / "result.json") for name in json.loads(trial["runs"])]

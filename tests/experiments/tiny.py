@@ -52,13 +52,18 @@ def tiny_experiment(output: Path, **changes: Any) -> Experiment:
     return experiment_from_dict(tiny_config(output, **changes))
 
 
-def run_quietly(experiment: Experiment, *, force: bool = False) -> list[RunResult]:
-    """Execute all runs and print nothing."""
-    return run_experiment(experiment, console=Console(quiet=True), force=force)
+def _read(given: Experiment | dict[str, Any]) -> Experiment:
+    return given if isinstance(given, Experiment) else experiment_from_dict(given)
 
 
-def plan_runs(experiment: Experiment) -> list[Run]:
-    """The runs of an experiment, in order."""
+def run_quietly(experiment: Experiment | dict[str, Any], *, force: bool = False) -> list[RunResult]:
+    """Execute all runs of an experiment or a config and print nothing."""
+    return run_experiment(_read(experiment), console=Console(quiet=True), force=force)
+
+
+def plan_runs(experiment: Experiment | dict[str, Any]) -> list[Run]:
+    """The runs of an experiment or a config, in order."""
+    experiment = _read(experiment)
     return grid(experiment, ExperimentData.from_experiment(experiment), world_size=1)
 
 

@@ -12,7 +12,6 @@ import yaml
 import vit_vs_cnn as vc
 from tests.experiments.tiny import run_quietly, tiny_config, tiny_experiment
 from tests.refused import refused
-from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.data.options import ArraysOptions
 from vit_vs_cnn.errors import InputError, Interrupted
 from vit_vs_cnn.images.experiment_data import set_images
@@ -77,7 +76,7 @@ def test_later_commands_find_images_given_in_python(given, tmp_path, cache):
 
 def test_stored_images_are_found_without_importing_their_user_defined_source(tmp_path):
     values = _values(tmp_path, source={"class_path": f"{HERE}.images_and_labels", "init_args": {"count": 150}})
-    results = run_quietly(experiment_from_dict(values))
+    results = run_quietly(values)
     assert {result.data.data_details["counts"]["train"]["0"] for result in results} == {50}
     assert {result.data.data_details["folds"] for result in results} == {5}
     (run,) = tmp_path.glob("tiny/resnet-*")
@@ -96,7 +95,7 @@ def test_an_impossible_source_is_refused_in_one_line(tmp_path):
         ("given", "vc.train(config, data=...)"),
     ):
         with refused(message):
-            run_quietly(experiment_from_dict(_values(tmp_path, source=source)))
+            run_quietly(_values(tmp_path, source=source))
 
 
 def test_a_class_named_in_a_checkpoint_is_not_imported(given, tmp_path, monkeypatch):
@@ -133,17 +132,17 @@ def test_a_run_with_a_custom_transform_resumes_exactly(tmp_path, step):
     transform = {"class_path": f"{HERE}.Noise", "init_args": {"most": 90}}
     augmentation = {"resized_crop": [0.3, 1.0], "transform": transform}
 
-    def experiment(output, **execution):
+    def config(output, **execution):
         values = _values(output, source={"class_path": f"{HERE}.images_and_labels"}, augmentation=augmentation)
         values["protocol"]["budget"] = {"steps": 6}
         values["execution"] = {"checkpoint_interval": 1, **execution}
-        return experiment_from_dict({**values, "models": {"resnet": values["models"]["resnet"]}})
+        return {**values, "models": {"resnet": values["models"]["resnet"]}}
 
-    (whole,) = run_quietly(experiment(tmp_path / "whole"))
+    (whole,) = run_quietly(config(tmp_path / "whole"))
     stop = {"class_path": "tests.workers.killer.RaiseAtStep", "init_args": {"step": step, "hook": "on_train_batch_end"}}
     with pytest.raises(Interrupted):
-        run_quietly(experiment(tmp_path / "killed", passive_callbacks=[stop]))
-    (resumed,) = run_quietly(experiment(tmp_path / "killed"))
+        run_quietly(config(tmp_path / "killed", passive_callbacks=[stop]))
+    (resumed,) = run_quietly(config(tmp_path / "killed"))
     assert resumed.weights == whole.weights
     assert resumed.recipe["augmentation"]["transform"] == transform
 

@@ -12,7 +12,6 @@ from timm.data import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 import vit_vs_cnn as vc
 from tests.experiments.tiny import find_run, plan_runs, tiny_config, tiny_experiment
 from tests.refused import refusals
-from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.config.schema import Budget
 from vit_vs_cnn.conversion.export import export
 from vit_vs_cnn.errors import InputError
@@ -53,9 +52,7 @@ def test_options_of_timm_models_are_given_to_timm_and_those_of_presets_are_check
 @pytest.mark.parametrize(
     ("precision", "accelerator", "fused"), [("bf16-mixed", "cpu", 0), ("32-true", "cpu", 2), ("bf16-mixed", "auto", 2)]
 )
-def test_timms_networks_write_attention_out_in_half_precision_on_a_cpu(
-    tmp_path, monkeypatch, precision, accelerator, fused
-):
+def test_timms_attention_is_explicit_in_half_precision_on_a_cpu(tmp_path, monkeypatch, precision, accelerator, fused):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     options = {"patch_size": 4, "embed_dim": 8, "depth": 2, "num_heads": 2}
     changes = {"models": {"vit": {"name": "timm/vit_tiny_patch16_224", "options": options}}}
@@ -66,12 +63,10 @@ def test_timms_networks_write_attention_out_in_half_precision_on_a_cpu(
 
 
 def test_balanced_class_weights_are_inverse_to_the_numbers_of_training_images(tmp_path):
-    values = tiny_config(tmp_path)
+    values = tiny_config(tmp_path, only="vit", train_sizes=[61])
     values["models"]["vit"]["class_weights"] = "balanced"
-    experiment = experiment_from_dict(values)
-    pool = ExperimentData(experiment.data)
-    run = Run(experiment, "vit", 61, experiment.protocol.budget, 3, pool.fingerprint)
-    images = pool.draw(61, 3)
+    (run,) = plan_runs(values)
+    images = ExperimentData(run.experiment.data).draw(61, 3)
     counts = torch.bincount(images.training.labels).double()
     weights = torch.tensor(prepare_network(run, images).class_weights, dtype=torch.float64)
     assert counts.unique().numel() > 1
@@ -120,7 +115,7 @@ def test_a_timm_model_gets_classes_and_image_shape_from_another_network(trained_
     like = TrainedNetwork.open(find_run(trained_once, "vit-n120-s3"))
     untrained = TrainedNetwork.open("timm/resnet10t", classes_from=like)
     torch.save(untrained.network.state_dict(), tmp_path / "mine.pth")
-    loaded = vc.load(f"timm/resnet10t={tmp_path / 'mine.pth'}", classes_from=like)
+    loaded = vc.load(f"timm/resnet10t={tmp_path / 'mine.pth'}", "vit", classes_from=trained_once)
     assert hash_weights(untrained.network) == hash_weights(loaded.network)
     assert [one.name for one in (untrained, loaded)] == ["timm/resnet10t", "timm/resnet10t (mine)"]
     assert [len(one.warnings) for one in (untrained, loaded)] == [1, 0]
@@ -134,6 +129,8 @@ def test_a_timm_model_gets_classes_and_image_shape_from_another_network(trained_
     assert (grey.about.mean, grey.about.std) == ([0.5], [0.5])
     with pytest.raises(InputError, match="timm/resnet10t: its classes and image size are not known"):
         TrainedNetwork.open("timm/resnet10t")
+    with pytest.raises(InputError, match="no weights were named, so it is untrained; timm/resnet10t=FILE names them"):
+        vc.predict("timm/resnet10t", tmp_path, classes_from=trained_once, model="vit")
     with pytest.raises(InputError, match="classes_from: expected a network, its path, or images, got 3"):
         vc.load("timm/resnet10t", classes_from=3)
     with pytest.raises(InputError, match="has its own classes and image size"):

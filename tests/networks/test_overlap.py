@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from tests.experiments.tiny import run_quietly, tiny_config
+from tests.experiments.tiny import run_quietly, tiny_config, tiny_experiment
 from vit_vs_cnn.analysis.analysis import analyze
-from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.data.synthetic.source import SyntheticSource
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.images.experiment_data import ExperimentData
@@ -34,7 +33,7 @@ def _run(
     model |= {} if start is None else {"weights": {"run": str(start)}}
     model |= {} if teacher is None else {"distill": {"teacher": str(teacher)}}
     values = tiny_config(output, data=data, models={"cnn": model}, train_sizes=[60], budget={"steps": 1})
-    (result,) = run_quietly(experiment_from_dict(values))
+    (result,) = run_quietly(values)
     return output / "tiny" / result.run / "checkpoints" / "last.ckpt"
 
 
@@ -51,7 +50,7 @@ def swapped(tmp_path_factory) -> Path:
 def test_a_checkpoint_contains_hashes_of_its_training_images(swapped):
     recorded_hashes = TrainedNetwork.open(swapped).training_hashes
     assert recorded_hashes.is_whole
-    pool = ExperimentData(experiment_from_dict(tiny_config(Path("nowhere"), data=IMAGES)).data)
+    pool = ExperimentData(tiny_experiment(Path("nowhere"), data=IMAGES).data)
     assert np.array_equal(recorded_hashes.hashes, np.unique(pool.test_hashes(0)))
 
 

@@ -159,10 +159,6 @@ def _values(pretrained, output, model="resnet", **more):
     return values
 
 
-def _run_folder(values):
-    return plan_runs(experiment_from_dict(values))[0]
-
-
 @pytest.mark.parametrize("model", ["resnet", pytest.param("vit", marks=pytest.mark.slow)])
 def test_fine_tuning_keeps_the_normalization_and_image_size_of_the_weights(pretrained, tmp_path, model):
     experiment = experiment_from_dict(_values(pretrained, tmp_path, model))
@@ -180,7 +176,7 @@ def test_fine_tuning_keeps_the_normalization_and_image_size_of_the_weights(pretr
 def test_a_network_can_be_built_for_the_size_of_the_images(pretrained, tmp_path):
     values = _values(pretrained, tmp_path, "vit")
     values["models"]["tuned"]["options"] = {**values["models"]["tuned"]["options"], "input_size": "data"}
-    run = _run_folder(values)
+    run = plan_runs(values)[0]
     plan = prepare_network(run, ExperimentData(run.experiment.data).draw(120, 3))
     assert plan.network.image_size == (32, 32)
     given = read_pretrained(run.experiment, "tuned").state
@@ -194,7 +190,7 @@ def test_the_identity_of_a_run_depends_on_its_weights_and_not_their_path(pretrai
     moved["models"]["tuned"]["weights"] = {"run": str(elsewhere)}
     other = _values(pretrained, tmp_path, "resnet")
     del other["models"]["tuned"]["weights"]
-    assert _run_folder(values).folder == _run_folder(moved).folder != _run_folder(other).folder
+    assert plan_runs(values)[0].folder == plan_runs(moved)[0].folder != plan_runs(other)[0].folder
 
 
 def test_weights_named_in_an_untrusted_file_are_not_opened(pretrained, tmp_path):
@@ -223,7 +219,7 @@ def test_an_allowed_overlap_is_counted_and_reported(pretrained, tmp_path):
     values["data"] = {"source": "folder", "root": str(root), "folder": {"image_size": 24}, "validation_fraction": 0.25}
     values["protocol"]["train_sizes"] = ["all"]
     values["models"]["tuned"]["weights"]["max_known_overlap"] = 120
-    (result,) = run_quietly(experiment_from_dict(values))
+    (result,) = run_quietly(values)
     assert 0 < result.start.scored_images_in_start <= result.scores.scored_images
     assert any("Start weights were trained on test images" in text for text in analyze([result]).warnings())
 
@@ -238,18 +234,18 @@ def test_a_wrong_weights_setting_is_refused_with_the_reason(tmp_path, monkeypatc
         ("timm/test_resnet", {"hub": True}, "weights.hub: the weights of timm/test_resnet are not in timm's cache"),
     ):
         with refused(message):
-            _run_folder(tiny_config(tmp_path, models={"tuned": {"name": name, "weights": weights}}))
+            plan_runs(tiny_config(tmp_path, models={"tuned": {"name": name, "weights": weights}}))[0]
 
 
 def test_weights_that_do_not_fit_and_options_of_timm_that_download_weights_are_refused(pretrained, tmp_path):
-    run = _run_folder(_values(pretrained, tmp_path, name="vit_nano", options={}))
+    run = plan_runs(_values(pretrained, tmp_path, name="vit_nano", options={}))[0]
     images = ExperimentData(run.experiment.data).draw(120, 3)
     with refused("are of model {", '"name": "resnet8"', "} and do not fit: "):
         prepare_network(run, images)
     for option in ("pretrained", "checkpoint_path", "pretrained_cfg_overlay"):
         models = {"tuned": {"name": "timm/test_resnet", "options": {option: True}}}
         with refused(f"models.tuned.options.{option}: for pretrained weights set weights"):
-            prepare_network(_run_folder(tiny_config(tmp_path, models=models)), images)
+            prepare_network(plan_runs(tiny_config(tmp_path, models=models))[0], images)
 
 
 def test_a_model_with_missing_optional_weights_is_left_out(tmp_path):

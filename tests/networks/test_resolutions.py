@@ -10,14 +10,13 @@ import torch
 from PIL import Image
 from safetensors.torch import save_file
 
-from tests.experiments.tiny import run_quietly, tiny_config
+from tests.experiments.tiny import plan_runs, run_quietly, tiny_config
 from vit_vs_cnn import compare, inspect, load, report
 from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.data.options import InputResolution
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.images.experiment_data import ExperimentData
 from vit_vs_cnn.networks.evaluation import Predictions
-from vit_vs_cnn.networks.preparation import grid
 from vit_vs_cnn.networks.pretrained import MAX_INPUT_SIZE, PretrainedWeights
 from vit_vs_cnn.reporting.experiment_tables import models_table
 from vit_vs_cnn.workers.fit import scaled_augmentation
@@ -72,7 +71,7 @@ def experiment(photographs, tmp_path_factory):
 
 def test_each_model_gets_files_at_its_own_size_and_the_same_images(experiment):
     pool = ExperimentData.from_experiment(experiment)
-    runs = {run.model: run for run in grid(experiment, pool, world_size=1) if run.seed == 0}
+    runs = {run.model: run for run in plan_runs(experiment) if run.seed == 0}
     resolutions = {name: run.resolution for name, run in runs.items()}
     cnn, vit = InputResolution((32, 32), "bilinear"), InputResolution((48, 48))
     assert resolutions == {"resnet": None, "cnn": cnn, "vit": vit}
@@ -101,11 +100,9 @@ def test_pixels_are_those_of_the_file_and_not_of_an_enlarged_thumbnail(experimen
 
 
 def test_what_a_network_gets_is_part_of_the_identity_of_its_run(experiment):
-    pool = ExperimentData.from_experiment(experiment)
     values = experiment.to_dict()
     values["models"]["cnn"]["options"] = {"crop_pct": 0.6}
-    (changed,) = [run for run in grid(experiment_from_dict(values), pool, world_size=1) if run.name == "cnn-n20-s0"]
-    (before,) = [run for run in grid(experiment, pool, world_size=1) if run.name == "cnn-n20-s0"]
+    changed, before = (next(run for run in plan_runs(one) if run.name == "cnn-n20-s0") for one in (values, experiment))
     assert (changed.resolution, changed.folder == before.folder) == (InputResolution((40, 40), "bilinear"), False)
 
 
@@ -143,7 +140,7 @@ def test_weights_of_more_than_224_pixels_run_at_224_unless_a_size_is_named():
 
 def test_padding_grows_with_the_size_of_the_images(experiment):
     pool = ExperimentData.from_experiment(experiment)
-    run = next(run for run in grid(experiment, pool, world_size=1) if run.model == "vit")
+    run = next(run for run in plan_runs(experiment) if run.model == "vit")
     drawn = [pool.at_resolution(resolution).draw(20, 0) for resolution in (None, run.resolution)]
     assert [scaled_augmentation(run, images.training).crop_padding for images in drawn] == [2, 6]
 

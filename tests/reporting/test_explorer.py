@@ -119,10 +119,7 @@ class _Reader:
         self.settle()
 
     def keys(self, *keys):
-        actions = self.actions(self.browser, duration=0)
-        for key in keys:
-            actions = actions.send_keys(key)
-        actions.perform()
+        self.actions(self.browser, duration=0).send_keys(*keys).perform()
         self.settle()
 
     def press(self, text, panel=0):

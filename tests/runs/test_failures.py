@@ -9,7 +9,6 @@ from rich.console import Console
 
 from tests.experiments.tiny import plan_runs, run_quietly, tiny_config
 from vit_vs_cnn.cli import describe_error, main
-from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.errors import RunsFailed
 from vit_vs_cnn.images.experiment_data import ExperimentData
 from vit_vs_cnn.runs.experiment_folder import FailureKind, has_failed_since, is_locked, raise_failures, write_failure
@@ -29,7 +28,7 @@ def _values(output, fixed, **models):
 
 def _own_run(folder):
     """The run of the model that fails until the file "fixed" exists."""
-    return next(one for one in plan_runs(experiment_from_dict(_values(folder, folder / "fixed"))) if one.model == "own")
+    return next(one for one in plan_runs(_values(folder, folder / "fixed")) if one.model == "own")
 
 
 def test_a_failed_run_is_reported_with_its_reason_and_retried(tmp_path, capsys):
@@ -79,7 +78,7 @@ def test_a_diverged_run_does_not_stop_the_others(tmp_path):
     values["models"] = {"wild": resnet | wild, "resnet": resnet}
     values["trainer"].pop("gradient_clip_val")
     with pytest.raises(RunsFailed) as caught:
-        run_quietly(experiment_from_dict(values))
+        run_quietly(values)
     assert [line.split(":")[0] for line in caught.value.failures] == ["wild-n120-s3", "wild-n120-s4"]
     assert "not a number at step" in caught.value.failures[0]
     status = read_status(tmp_path / "tiny")
@@ -97,15 +96,6 @@ def test_a_retry_is_advised_only_for_failures_that_may_not_occur_again(tmp_path,
     advice = describe_error(caught.value, ["train"])[1][-1]
     is_transient = kind in (FailureKind.PROCESS_LOST, FailureKind.OUT_OF_MEMORY)
     assert advice.startswith("Run the same command again" if is_transient else "Fix the cause first")
-
-
-def test_a_run_that_starts_from_a_failed_one_is_not_executed(tmp_path):
-    values = _values(tmp_path, tmp_path / "fixed")
-    values["models"]["later"] = {**values["models"]["own"], "starts_from": "own"}
-    with pytest.raises(RunsFailed) as caught:
-        run_quietly(experiment_from_dict(values))
-    assert len(caught.value.failures) == 2
-    assert "later-n120-s3: not run: own-n120-s3, which it starts from, failed" in caught.value.failures
 
 
 def test_failures_are_attributed_to_their_command_if_the_clock_is_set_back(tmp_path):

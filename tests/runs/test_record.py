@@ -10,7 +10,7 @@ from benchmarks.record import main, pack_predictions, record, unpack
 from tests.experiments.tiny import run_quietly
 from tests.results import changed
 from vit_vs_cnn import cli
-from vit_vs_cnn.config.experiment import experiment_from_dict, read_config
+from vit_vs_cnn.config.experiment import read_config
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.reporting.findings import read_findings
 from vit_vs_cnn.runs.experiment_folder import read_finished_results
@@ -124,7 +124,7 @@ def test_an_unpacked_record_is_continued_without_repeating_runs_and_not_unpacked
     values["protocol"]["seeds"] = [3, 4, 5]
     stamps = {path: path.stat().st_mtime_ns for path in tmp_path.glob("runs/tiny/*/result.json")}
     assert len(stamps) == 4
-    assert len(run_quietly(experiment_from_dict(values))) == 6
+    assert len(run_quietly(values)) == 6
     assert {path: path.stat().st_mtime_ns for path in stamps} == stamps
     with pytest.raises(InputError, match="an experiment is there already"):
         unpack(recorded, tmp_path / "runs" / "tiny")

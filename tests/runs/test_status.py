@@ -75,9 +75,8 @@ def test_a_run_is_running_while_its_lock_is_held(folder):
     assert (left.state, left.step) == ("waiting", 11)
 
 
-def test_a_line_is_printed_for_each_run_that_ends_during_the_block(folder, monkeypatch):
-    output = io.StringIO()
-    view = LiveStatus(folder, Console(file=output, width=200))
+def test_a_line_is_printed_for_each_run_that_ends_during_the_block(folder, console, monkeypatch):
+    view = LiveStatus(folder, console)
     monkeypatch.setattr(status, "REFRESH_SECONDS", 60.0)
     view._refreshed = -60.0
     failed = folder / NAMES[1] / "failed.json"
@@ -89,22 +88,21 @@ def test_a_line_is_printed_for_each_run_that_ends_during_the_block(folder, monke
         result = make_result(run=NAMES[2], train_size=100, steps=23, train_seconds=60.0)
         (folder / NAMES[2] / "result.json").write_text(result.to_json())
         view.refresh()  # too early
-        assert output.getvalue().splitlines() == ["1 of 4 runs finished before"]
-    _, again, line = output.getvalue().splitlines()
+        assert console.file.getvalue().splitlines() == ["1 of 4 runs finished before"]
+    _, again, line = console.file.getvalue().splitlines()
     assert again == "resnet-n50-s0  failed: out of memory at step 4: no room"
     assert line.startswith("vit-n100-s0  50.0 % in 60 s  (2 of 4 done, 1 failed, 1 waiting")
 
 
-def test_running_runs_are_printed_when_no_run_has_ended_for_some_seconds(folder, monkeypatch):
-    output = io.StringIO()
-    view = LiveStatus(folder, Console(file=output, width=200))
+def test_running_runs_are_printed_when_no_run_has_ended_for_some_seconds(folder, console, monkeypatch):
+    view = LiveStatus(folder, console)
     monkeypatch.setattr(status, "REFRESH_SECONDS", -1.0)
     (folder / NAMES[2] / "progress.json").write_text('{"step": 11, "steps": 23, "unit": "image"}')
     with FileLock(folder / NAMES[2] / ".lock"), view.shown():
         view.refresh()  # too early
         monkeypatch.setattr(status, "MAX_SILENT_SECONDS", -1.0)
         view.refresh()
-    _, line = output.getvalue().splitlines()
+    _, line = console.file.getvalue().splitlines()
     assert line.startswith("vit-n100-s0 features of image 11/23  (1 of 4 done, 1 running")
 
 

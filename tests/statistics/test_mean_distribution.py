@@ -122,6 +122,8 @@ def test_paired_difference_has_the_seed_part_of_the_t_test_and_the_covariance_of
     ((scale, df),) = found.seed_parts
     assert (scale, df) == (pytest.approx(stats.sem(changes.mean(1))), 3)
     covariances = np.cov(changes, ddof=0)[~np.eye(4, dtype=bool)]
+    assert image_variance(changes) == pytest.approx(covariances.mean())
+    assert image_variance(changes[:1]) == pytest.approx(changes[0].var())
     assert found.image_error**2 == pytest.approx(covariances.mean() / 1009 + 1 / 1009**2)
     assert found.accuracies == (pytest.approx(first.mean()), pytest.approx(second.mean()))
     pooled = difference_over_seeds(scores(0.6), scores(0.5, seed=1), seed_variance=SeedVariance(0.0003, 8.0))
@@ -192,13 +194,6 @@ def test_impossible_ends_of_a_difference_are_not_determined():
     assert found.interval().high == 1.0
     assert found.interval().low == pytest.approx(found.interval(bounds=WIDE).low)
     assert MeanDistribution(0.6, ((0.04, 2.0),), 0.0, accuracies=(0.9, 0.3)).interval().high < 0.9
-
-
-def test_image_variance_is_the_mean_covariance_of_different_seeds():
-    rng = np.random.default_rng(0)
-    scores = (rng.normal(size=211) + rng.normal(size=(4, 211)) > 0).astype(float)
-    assert image_variance(scores) == pytest.approx(np.cov(scores, ddof=0)[~np.eye(4, dtype=bool)].mean())
-    assert image_variance(scores[:1]) == pytest.approx(scores[0].var())
 
 
 @pytest.mark.parametrize("accuracy", [0.0, 0.5, 1.0])

@@ -1,14 +1,13 @@
 """The training loop follows its equations."""
 
 import copy
-import io
 import math
 
 import jaxtyping
 import lightning
 import pytest
 import torch
-from rich.console import Console
+from lightning.pytorch.callbacks import LambdaCallback
 from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader
@@ -70,13 +69,9 @@ def test_training_equals_a_manual_loop(augmentation):
 
 
 def test_the_weight_average_follows_its_equation():
-    received = []
-
-    class Watch(lightning.Callback):
-        def on_train_batch_end(self, trainer, pl_module, *_):
-            received.append(copy.deepcopy(pl_module.network.state_dict()))
-
-    module = fit(_classifier(ema_half_life=0.5), training_data(), callbacks=[Watch()])
+    received, module = [], _classifier(ema_half_life=0.5)
+    watch = LambdaCallback(on_train_batch_end=lambda *_: received.append(copy.deepcopy(module.network.state_dict())))
+    fit(module, training_data(), callbacks=[watch])
     decay = 0.5 ** (1 / (0.5 * STEPS))
     average = received[0]
     for state in received[1:]:
@@ -153,15 +148,9 @@ def test_a_plain_lightning_trainer_trains_tests_saves_and_loads_the_classifier(t
     [({"max_steps": 9}, 9), ({"max_epochs": 3}, 6), ({"max_steps": 2, "accumulate_grad_batches": 2}, 4)],
 )
 def test_more_steps_than_planned_continue_the_stream_of_batches(asked, batches):
-    received = []
-
-    class Watched(Classifier):
-        def training_step(self, batch, batch_idx):
-            received.append(batch[0])
-            return super().training_step(batch, batch_idx)
-
-    trainer = _trainer(**asked)
-    trainer.fit(Watched(_network(), num_classes=3), training_data(steps=2))
+    received, network, trainer = [], _network(), _trainer(**asked)
+    network.register_forward_pre_hook(lambda _, inputs: received.append(inputs[0]))
+    trainer.fit(Classifier(network, num_classes=3), training_data(steps=2))
     assert trainer.global_step == trainer.estimated_stepping_batches
     stream = TrainingBatches(training_data(steps=batches))
     assert len(received) == batches
@@ -286,15 +275,13 @@ EVERY_STEP = [f"{step}/7" for step in range(1, 8)]
 @pytest.mark.parametrize(
     ("least", "most", "printed"), [(0.0, 99.0, EVERY_STEP), (99.0, 99.0, ["7/7"]), (99.0, 0.0, EVERY_STEP)]
 )
-def test_progress_lines_are_few_and_the_last_one_is_complete(monkeypatch, tmp_path, least, most, printed):
+def test_progress_lines_are_few_and_the_last_one_is_complete(monkeypatch, console, tmp_path, least, most, printed):
     monkeypatch.setattr(callbacks, "MIN_SECONDS_BETWEEN_LINES", least)
     monkeypatch.setattr(callbacks, "MAX_SECONDS_BETWEEN_LINES", most)
     monkeypatch.setattr(callbacks, "MAX_PROGRESS_LINES", 6)
-    output = io.StringIO()
-    console = Console(file=output, width=200)
     shown = callbacks.RunProgress("run", batch_size=5, path=tmp_path / "progress.json", console=console)
     _trainer(max_steps=STEPS, callbacks=[shown]).fit(_classifier(), training_data())
-    lines = output.getvalue().splitlines()
+    lines = console.file.getvalue().splitlines()
     assert [line.split()[2] for line in lines] == printed
     assert [line for line in lines if line.endswith("finishing")] == lines[-1:]
 

@@ -6,7 +6,6 @@ import torch
 
 from tests.experiments.tiny import run_quietly, tiny_config
 from tests.training.test_classifier import STEPS, fit, training_data
-from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.errors import InputError, Interrupted
 from vit_vs_cnn.models import ResNet, VisionTransformer, create_model
 from vit_vs_cnn.models.features import list_layers
@@ -104,16 +103,16 @@ def test_learning_rates_decrease_from_the_head_to_the_stem(wrapped):
 
 def test_finetuning_resumes_to_the_same_weights(tmp_path):
     values = tiny_config(tmp_path, budget={"steps": 10})
-    run_quietly(experiment_from_dict({**values, "models": {"resnet": values["models"]["resnet"]}}))
+    run_quietly({**values, "models": {"resnet": values["models"]["resnet"]}})
     given = str(TrainedNetwork.open(tmp_path / "tiny").path)
     tuned = values["models"]["resnet"] | {"weights": {"run": given}, "finetune": {"last": 2}}
     models = {"tuned": tuned | {"optimizer": {"name": "sgd", "lr": 0.05, "layer_decay": 0.7}}}
     whole, parts = ({**values, "output": str(tmp_path / name), "models": models} for name in ("whole", "parts"))
-    run_quietly(experiment_from_dict(whole))
+    run_quietly(whole)
     stop = {"class_path": "tests.workers.killer.RaiseAtStep", "init_args": {"step": 6, "hook": "on_train_batch_end"}}
     first = {**parts, "execution": {**values["execution"], "passive_callbacks": [stop]}}
     with pytest.raises(Interrupted):
-        run_quietly(experiment_from_dict(first))
-    run_quietly(experiment_from_dict(parts))
+        run_quietly(first)
+    run_quietly(parts)
     one, two = (TrainedNetwork.open(tmp_path / name / "tiny").network.state_dict() for name in ("whole", "parts"))
     assert all(torch.equal(one[name], two[name]) for name in one)

@@ -1,7 +1,5 @@
 """A run shared by two processes makes the same steps as a run of one."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -9,8 +7,8 @@ import torch
 import yaml
 from torch import nn
 
+from tests.children import run_python
 from tests.experiments.tiny import run_quietly, tiny_config, tiny_experiment
-from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.models import create_model
 from vit_vs_cnn.networks.kernels import uses_channels_last
 from vit_vs_cnn.training.checkpoints import read_checkpoint
@@ -26,14 +24,12 @@ def test_two_processes_end_with_the_weights_of_one(tmp_path):
     values = tiny_config(tmp_path / "one", models={"vit": {**model, "optimizer": {"name": "sgd", "lr": 0.1}}})
     values["data"]["augmentation"] = {"crop_padding": 0, "flip": False}
     values["trainer"] = {"logger": False, "accelerator": "cpu", "devices": 1, "deterministic": True}
-    run_quietly(experiment_from_dict(values))
+    run_quietly(values)
 
     shared = values | {"output": str(tmp_path / "two")}
     shared["trainer"] = values["trainer"] | {"devices": 2, "strategy": "ddp"}
     (tmp_path / "shared.yaml").write_text(yaml.safe_dump(shared))
-    command = [sys.executable, str(TRAIN), "--config", str(tmp_path / "shared.yaml")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
-    assert done.returncode == 0, done.stderr
+    run_python(TRAIN, "--config", tmp_path / "shared.yaml", timeout=300)
 
     paths = (next(tmp_path.glob(f"{kind}/tiny/*/checkpoints/last.ckpt")) for kind in ("one", "two"))
     one, two = map(read_checkpoint, paths)

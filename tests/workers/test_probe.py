@@ -1,12 +1,10 @@
 """Linear probes: fitted to features that are computed once, and used like other networks."""
 
-import io
 import re
 
 import numpy as np
 import pytest
 import torch
-from rich.console import Console
 
 from tests.experiments.tiny import run_quietly, tiny_config
 from vit_vs_cnn.config.experiment import experiment_from_dict
@@ -61,11 +59,10 @@ def test_the_result_of_a_probe_records_its_penalty_and_cost(probed):
 
 def test_features_are_computed_once_for_all_sizes_and_seeds(probed, trained_elsewhere, monkeypatch):
     monkeypatch.setattr("vit_vs_cnn.workers.probe.logits_and_features", lambda *_, **__: pytest.fail("computed again"))
-    values = _values(trained_elsewhere, probed.output, train_sizes=[120], seeds=[4], scored_on="validation")
-    values["name"] = "again"
+    options = {"train_sizes": [120], "seeds": [4], "scored_on": "validation", "name": "again"}
     of_killed = next((probed.folder.parent / "features").iterdir()) / "part.npz.partial"
     of_killed.touch()
-    assert len(run_quietly(experiment_from_dict(values))) == 2
+    assert len(run_quietly(_values(trained_elsewhere, probed.output, **options))) == 2
     assert not of_killed.exists()
 
 
@@ -73,7 +70,7 @@ def test_without_validation_images_a_probe_is_refused(trained_elsewhere, tmp_pat
     values = _values(trained_elsewhere, tmp_path)
     values["data"]["validation_fraction"] = 0.0
     with pytest.raises(InputError, match="finetune: head chooses its penalty on validation images"):
-        run_quietly(experiment_from_dict(values))
+        run_quietly(values)
 
 
 @pytest.mark.parametrize("width", [None, 5])
@@ -82,20 +79,19 @@ def test_a_damaged_feature_file_is_reported(probed, trained_elsewhere, width):
     (folder / "damaged.npz").write_bytes(b"no features")
     if width is not None:
         np.savez(folder / "damaged.npz", images=np.arange(3, dtype=np.uint64), features=np.zeros((3, width)))
-    values = _values(trained_elsewhere, probed.output, train_sizes=[120], seeds=[5])
-    values["name"] = "damaged"
+    values = _values(trained_elsewhere, probed.output, train_sizes=[120], seeds=[5], name="damaged")
     with pytest.raises((InputError, RunsFailed), match=r"damaged.npz: .*delete the file"):
-        run_quietly(experiment_from_dict(values))
+        run_quietly(values)
     (folder / "damaged.npz").unlink()
 
 
 def test_features_in_bfloat16_are_close_to_those_in_single_precision_and_stored_apart(trained_elsewhere, tmp_path):
     values = _values(trained_elsewhere, tmp_path, train_sizes=[120])
     values["trainer"]["precision"] = "bf16-mixed"
-    run_quietly(experiment_from_dict(values))
+    run_quietly(values)
     values["trainer"]["precision"] = "32-true"
     values["name"] = "single"
-    run_quietly(experiment_from_dict(values))
+    run_quietly(values)
     assert len([*(tmp_path / "features").iterdir()]) == 4  # two networks, two precisions
     for name in ("vit", "resnet"):
         narrow, wide = (
@@ -123,19 +119,18 @@ def test_features_do_not_depend_on_the_number_of_batches_at_a_time(trained_elsew
     computed = []
     for count in (1, 3):
         monkeypatch.setattr("vit_vs_cnn.workers.probe.count_parallel_batches", lambda threads, count=count: count)
-        run_quietly(experiment_from_dict(_values(trained_elsewhere, tmp_path / str(count), train_sizes=[120])))
+        run_quietly(_values(trained_elsewhere, tmp_path / str(count), train_sizes=[120]))
         files = sorted((tmp_path / str(count) / "features").rglob("*.npz"))
         computed.append([np.load(file)["features"] for file in files])
     assert len(computed[0]) == 6  # training, validation and test images of two networks
     assert all(np.array_equal(one, other) for one, other in zip(*computed, strict=True))
 
 
-def test_the_computation_of_features_prints_their_number_and_the_time_left(trained_elsewhere, tmp_path, monkeypatch):
+def test_computing_features_prints_their_number_and_the_time_left(trained_elsewhere, tmp_path, monkeypatch, console):
     monkeypatch.setattr("vit_vs_cnn.console.SECONDS_BETWEEN_LINES", 0.0)
     monkeypatch.setattr("vit_vs_cnn.workers.probe.CPU_BATCH_SIZE", 37)
-    output = io.StringIO()
     experiment = experiment_from_dict(_values(trained_elsewhere, tmp_path, train_sizes=[120]))
-    run_experiment(experiment, console=Console(file=output, width=200))
-    lines = [line for line in output.getvalue().splitlines() if "vit-n120-s3: features of" in line]
+    run_experiment(experiment, console=console)
+    lines = [line for line in console.file.getvalue().splitlines() if "vit-n120-s3: features of" in line]
     assert lines[0] == "vit-n120-s3: features of 90 images"
     assert re.fullmatch(r"vit-n120-s3: features of 37 of 90 images, about \d+ (s|min) left", lines[1])

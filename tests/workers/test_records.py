@@ -45,7 +45,7 @@ def _resnet(output: Path, *, steps: int = 12, trainer: dict[str, Any] | None = N
 
 
 def _run(values: dict[str, Any]) -> RunResult:
-    (result,) = run_quietly(experiment_from_dict(values))
+    (result,) = run_quietly(values)
     return result
 
 
@@ -130,7 +130,7 @@ def test_a_damaged_result_fails_its_run_only(tmp_path, pair, kind):
     next(tmp_path.glob("runs/tiny/resnet-*/result.json")).unlink()
     before = damaged.read_bytes()
     with pytest.raises(RunsFailed, match=r"result.*result\.json.*delete it, and the same command makes this run again"):
-        run_quietly(experiment_from_dict(pair))
+        run_quietly(pair)
     assert damaged.read_bytes() == before
     with pytest.warns(UserWarning, match="delete it, and the same command makes this run again"):
         assert [result.model for result in read_finished_results(tmp_path / "runs" / "tiny").values()] == ["resnet"]
@@ -170,7 +170,7 @@ def test_a_damaged_checkpoint_fails_its_run_only_and_executes_nothing(tmp_path, 
     assert checkpoint.read_bytes() == before and not (tmp_path / "executed").exists()
     assert [planned_run.state for planned_run in read_status(tmp_path / "runs" / "tiny").runs] == ["failed", "done"]
     checkpoint.unlink()
-    assert len(run_quietly(experiment_from_dict(pair))) == 2
+    assert len(run_quietly(pair)) == 2
 
 
 @pytest.mark.parametrize("kind", ["cut short", "nul"])
@@ -178,7 +178,7 @@ def test_a_damaged_metrics_csv_does_not_stop_a_run(tmp_path, pair, kind):
     (planned_run,) = tmp_path.glob("runs/tiny/vit-*")
     (planned_run / "result.json").unlink()
     _damage(planned_run / "metrics.csv", kind)
-    assert len(run_quietly(experiment_from_dict(pair))) == 2
+    assert len(run_quietly(pair)) == 2
     assert all(float(row[2]) >= 0 for row in read_rows(planned_run / "metrics.csv"))
 
 
@@ -187,7 +187,7 @@ def test_partial_files_of_killed_writers_are_removed_on_resume(tmp_path, pair):
     (planned_run / "result.json").unlink()
     for name in ("result.json.4711.partial", "checkpoints/last.ckpt.partial", "metrics.csv.partial"):
         (planned_run / name).write_text("half of it")
-    run_quietly(experiment_from_dict(pair))
+    run_quietly(pair)
     assert not list(tmp_path.rglob("*.partial"))
 
 
@@ -208,7 +208,7 @@ def test_each_run_is_logged_separately(tmp_path):
     logger = [{"class_path": "CSVLogger", "init_args": {"save_dir": str(tmp_path / "logs")}}]
     values = tiny_config(tmp_path, protocol=SHORT)
     values["trainer"]["logger"] = [*logger, {"class_path": "tests.workers.services.Service"}]
-    for result in run_quietly(experiment_from_dict(values)):
+    for result in run_quietly(values):
         folder = tmp_path / "logs" / "tiny" / result.run
         with (folder / "metrics.csv").open() as file:
             rows = list(csv.DictReader(file))
@@ -226,9 +226,9 @@ def test_each_run_has_a_named_record_in_a_logging_service_that_ends_with_the_run
         module, function = (fit, "TrainingCost") if fails == "after training" else (run, "evaluate_once")
         monkeypatch.setattr(module, function, lambda *_, **__: 1 / 0)
         with pytest.raises(RunsFailed, match="error at step 2: ZeroDivisionError: division by zero"):
-            run_quietly(experiment_from_dict(values))
+            run_quietly(values)
     else:
-        run_quietly(experiment_from_dict(values))
+        run_quietly(values)
         assert [run.name for run in services.RUNS] == ["vit-n120-s0", "resnet-n120-s0"]
         assert [run.config["model"] for run in services.RUNS] == ["vit", "resnet"]
         assert all("result/accuracy" in run.metrics for run in services.RUNS)
@@ -255,7 +255,7 @@ def _run_and_die_before_it_logs(values: dict[str, Any], step: int) -> None:
         plain(self, metrics, named.get("step", step_))
 
     plain, MetricsCsv.log_metrics = MetricsCsv.log_metrics, log_metrics
-    run_quietly(experiment_from_dict(values))
+    run_quietly(values)
 
 
 def test_a_kill_between_checkpoint_and_log_line_loses_no_line(tmp_path):

@@ -12,7 +12,6 @@ import torch
 
 from tests import children
 from tests.experiments.tiny import run_quietly, tiny_config, tiny_experiment
-from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.errors import Interrupted
 from vit_vs_cnn.networks.evaluation import Predictions
 from vit_vs_cnn.runs.run import Run
@@ -22,7 +21,7 @@ from vit_vs_cnn.training.checkpoints import read_checkpoint
 
 def _run(values: dict[str, Any]) -> None:
     torch.set_num_threads(1)
-    run_quietly(experiment_from_dict(values))
+    run_quietly(values)
 
 
 def _two_outputs(values: dict[str, Any]) -> Iterator[dict[str, Any]]:

@@ -49,7 +49,7 @@ def test_a_run_is_that_of_the_best_variant_and_costs_as_much_as_all(trained_else
         if variant["finetune" if "finetune" in variant else "optimizer"] != "head":
             values["models"]["resnet"]["finetune"] = {"epochs": 4} | (variant.get("finetune") or {})
         values["models"]["resnet"]["optimizer"] = {"name": "adamw"} | variant.get("optimizer", {})
-        singles += run_quietly(experiment_from_dict(values))
+        singles += run_quietly(values)
     accuracies = [single.scores.validation_accuracy for single in singles]
     best = accuracies.index(max(accuracies))
     assert (result.scores.variant, result.accuracy) == (best, singles[best].accuracy)
@@ -62,10 +62,10 @@ def test_a_run_is_that_of_the_best_variant_and_costs_as_much_as_all(trained_else
 
 def test_epochs_of_fine_tuning_replace_the_budget_with_at_least_thirty_steps(trained_elsewhere, tmp_path):
     values = _values(trained_elsewhere, tmp_path, finetune={"epochs": 10.0}) | {"name": "longer"}
-    (shortest,) = run_quietly(experiment_from_dict(_values(trained_elsewhere, tmp_path, finetune={"epochs": 4})))
+    (shortest,) = run_quietly(_values(trained_elsewhere, tmp_path, finetune={"epochs": 4}))
     assert (shortest.cost.planned_steps, shortest.finetuning_epochs) == (30, 4.0)
     images = round(0.75 * 120)
-    (longer,) = run_quietly(experiment_from_dict(values))
+    (longer,) = run_quietly(values)
     assert longer.data.training_images == images
     assert longer.cost.steps == round(10 * images / values["protocol"]["batch_size"])
 
@@ -101,7 +101,7 @@ def test_variants_need_validation_images_and_no_other_start(trained_elsewhere, t
     values = _values(trained_elsewhere, tmp_path, variants=VARIANTS)
     values["data"]["validation_fraction"] = 0.0
     with refused("models.resnet.variants are compared on validation images"):
-        run_quietly(experiment_from_dict(values))
+        run_quietly(values)
     values = tiny_config(tmp_path)
     values["models"]["resnet"] |= {"starts_from": "vit", "variants": [{}]}
     with refused("variants and starts_from cannot be combined"):

@@ -1,7 +1,6 @@
 """Any kind of worker executes each run once, with the same weights."""
 
 import contextlib
-import io
 import itertools
 import os
 import signal
@@ -11,12 +10,14 @@ import threading
 import time
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
 import yaml
 from rich.console import Console
 
+from tests.children import run_python
 from tests.experiments.tiny import plan_runs, run_quietly, tiny_config
 from tests.results import make_result
 from vit_vs_cnn.config.experiment import experiment_from_dict
@@ -57,7 +58,7 @@ def _kills_once(values: dict[str, Any], mark: Path) -> dict[str, Any]:
 def uninterrupted(tmp_path_factory) -> dict[str, str]:
     """The weights of every run without interruption in this process."""
     root = tmp_path_factory.mktemp("calm")
-    run_quietly(experiment_from_dict(_values(root)))
+    run_quietly(_values(root))
     return _weights(root)
 
 
@@ -73,7 +74,7 @@ def test_processes_share_the_runs_and_a_killed_one_is_replaced(tmp_path, uninter
     assert _weights(tmp_path) == uninterrupted
     assert len(next(tmp_path.glob("test-sets/*.jsonl")).read_text().splitlines()) == 4  # no run was evaluated twice
     stamps = {path: path.stat().st_mtime_ns for path in tmp_path.glob("tiny/*/result.json")}
-    run_experiment(experiment, console=Console(quiet=True))
+    run_quietly(experiment)
     assert stamps == {path: path.stat().st_mtime_ns for path in tmp_path.glob("tiny/*/result.json")}
 
 
@@ -83,11 +84,9 @@ def test_a_script_that_trains_with_processes_needs_no_main_guard(tmp_path):
     values["protocol"]["seeds"] = [3]
     script = tmp_path / "script.py"
     script.write_text(f"import vit_vs_cnn as vc\nprint(len(vc.train({values!r}).results))\n")
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    settings: dict[str, Any] = {"cwd": tmp_path, "env": environment, "capture_output": True, "text": True}
-    ran = subprocess.run([sys.executable, str(script)], check=False, **settings)
-    assert ran.stdout.splitlines()[-1] == "2", ran.stderr
-    assert "leaked" not in ran.stderr
+    done = run_python(script, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)})
+    assert done.stdout.splitlines()[-1] == "2", done.stderr
+    assert "leaked" not in done.stderr
 
 
 @pytest.mark.slow
@@ -103,7 +102,7 @@ def test_a_killed_command_with_processes_resumes_without_repeating_runs(tmp_path
     program.wait()
     before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("tiny/*/result.json")}
     assert before
-    run_experiment(experiment_from_dict(_values(tmp_path)), console=Console(quiet=True))
+    run_quietly(_values(tmp_path))
     assert before.items() <= {p: p.stat().st_mtime_ns for p in tmp_path.glob("tiny/*/result.json")}.items()
     assert _weights(tmp_path) == uninterrupted
 
@@ -118,13 +117,10 @@ def test_a_command_with_ray_survives_the_death_of_a_worker(tmp_path, uninterrupt
     values["execution"]["passive_callbacks"].append(noting)
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(values))
     options = ["--executor", "ray", "--executor.address", address, "--executor.resources", "{CPU: 1}"]
-    command = [sys.executable, "train.py", "--config", str(tmp_path / "config.yaml"), *options]
-    beside = [] if address == "local" else [sys.executable, "-m", "tests.workers.ray_cluster"]
+    command = ["train.py", "--config", tmp_path / "config.yaml", *options]
+    beside = [] if address == "local" else ["-m", "tests.workers.ray_cluster", sys.executable]
     environment = os.environ | {"RAY_memory_monitor_refresh_ms": "0"}
-    done = subprocess.run(
-        [*beside, *command], cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=500
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = run_python(*beside, *command, cwd=ROOT, env=environment, timeout=500)
     assert (tmp_path / "struck").exists()
     assert done.stderr.count("a worker was lost (WorkerCrashedError)") == 1
     assert len(list(tmp_path.glob("*.node"))) == nodes
@@ -152,34 +148,27 @@ def test_tasks_of_the_documented_slurm_array_share_the_runs(tmp_path, uninterrup
     assert len(log.read_text().splitlines()) == 4  # no run was evaluated twice
 
 
-class _Ray:
-    """A stand-in for Ray's start of a session."""
-
-    def __init__(self, init):
-        self.init = lambda **_: init()
-
-
-def _retry_forever():
+def _retry_forever(**_):
     """As Ray, which goes on after any ``Exception``."""
     while True:
         with contextlib.suppress(Exception):
             time.sleep(60)
 
 
-def test_waiting_for_a_ray_cluster_has_a_time_limit(monkeypatch):
-    console_output = io.StringIO()
+def test_waiting_for_a_ray_cluster_has_a_time_limit(monkeypatch, console):
     monkeypatch.setattr(supervisor, "START_SECONDS", 0.1)
     with pytest.raises(InputError, match=r"executor.address local: a Ray cluster .* did not start within 0.1 s; see"):
-        supervisor._connect(_Ray(_retry_forever), "local", Console(file=console_output, width=500))
-    assert "Waiting for a Ray cluster on this machine, for 0.1 s at most" in console_output.getvalue()
+        supervisor._connect(Mock(init=_retry_forever), "local", console)
+    assert "Waiting for a Ray cluster on this machine, for 0.1 s at most" in console.file.getvalue()
     with pytest.raises(InputError, match=r"address auto: no connection to the Ray cluster at auto: nobody$"):
-        supervisor._connect(_Ray(lambda: (_ for _ in ()).throw(ConnectionError("nobody"))), "auto", Console(quiet=True))
+        supervisor._connect(Mock(init=Mock(side_effect=ConnectionError("nobody"))), "auto", Console(quiet=True))
 
 
 def test_ray_is_started_in_the_thread_that_uses_it():
     """Its processes end with the thread that started them."""
     threads = []
-    supervisor._connect(_Ray(lambda: threads.append(threading.current_thread())), "local", Console(quiet=True))
+    ray = Mock(init=lambda **_: threads.append(threading.current_thread()))
+    supervisor._connect(ray, "local", Console(quiet=True))
     assert threads == [threading.current_thread()]
 
 
@@ -211,19 +200,8 @@ class _Stub(LocalProcesses):
         self.stopped, self.queue = len(self.queue), []
 
 
-class _View(LiveStatus):
-    def __init__(self):
-        self.notes = []
-
-    def note(self, text):
-        self.notes.append(text)
-
-    def refresh(self):
-        pass
-
-
 def _request(tmp_path) -> WorkRequest:
-    return WorkRequest(plan_runs(experiment_from_dict(_values(tmp_path))), retries=2, folder=tmp_path)
+    return WorkRequest(plan_runs(_values(tmp_path)), retries=2, folder=tmp_path)
 
 
 def _finish(planned_run):
@@ -233,11 +211,11 @@ def _finish(planned_run):
     return RunState.FINISHED
 
 
-def test_progress_of_the_experiment_is_printed_after_each_run(tmp_path, monkeypatch):
+def test_progress_of_the_experiment_is_printed_after_each_run(tmp_path, monkeypatch, console):
     monkeypatch.setattr(supervisor, "run_one", lambda run, *_, **__: _finish(run))
-    request, output = _request(tmp_path), io.StringIO()
-    take_runs(request, ExperimentData(request.runs[0].experiment.data), console=Console(file=output))
-    lines = [line.split(", about")[0] for line in output.getvalue().splitlines()]
+    request = _request(tmp_path)
+    take_runs(request, ExperimentData(request.runs[0].experiment.data), console=console)
+    lines = [line.split(", about")[0] for line in console.file.getvalue().splitlines()]
     assert lines == [f"{count} of 4 runs done" for count in (1, 2, 3)]
 
 
@@ -253,20 +231,20 @@ def test_lost_workers_are_replaced_up_to_a_limit(tmp_path):
     def dying(deaths):
         return _Stub(lambda planned_run: ProcessLost("signal 9") if next(deaths) else _finish(planned_run) and None)
 
-    view, stub = _View(), dying(iter([True, False, False, False, False]))
+    view, stub = Mock(spec=LiveStatus), dying(iter([True, False, False, False, False]))
     supervise(_request(tmp_path / "once"), stub, view)
     assert stub.taken.count("resnet-n120-s3") == 2
-    assert view.notes == ["a worker was lost (signal 9); another one resumes its run"]
+    view.note.assert_called_once_with("a worker was lost (signal 9); another one resumes its run")
     stub = dying(itertools.cycle([True] * 4 + [False]))  # 16 losses, over the limit, but four for each finished run
-    supervise(_request(tmp_path / "often"), stub, _View())
+    supervise(_request(tmp_path / "often"), stub, view)
     assert len(stub.taken) == 4 * 5
     with pytest.raises(InputError, match="executor: 9 workers ended without finishing a run, the last one: signal 9"):
-        supervise(_request(tmp_path / "always"), dying(itertools.repeat(True)), _View())
+        supervise(_request(tmp_path / "always"), dying(itertools.repeat(True)), view)
 
 
 def test_workers_are_stopped_when_the_time_is_over(tmp_path):
     stub = _Stub(lambda planned_run: _finish(planned_run) and None)
-    supervise(_request(tmp_path), stub, _View(), lambda: len(stub.taken) >= 1)
+    supervise(_request(tmp_path), stub, Mock(spec=LiveStatus), lambda: len(stub.taken) >= 1)
     assert (len(stub.taken), stub.stopped) == (1, 1)
 
 
@@ -296,6 +274,7 @@ def test_a_run_that_keeps_losing_its_process_fails_with_its_dependents(tmp_path,
         "resnet-n120-s4": FailureKind.DIVERGED,
         "later-n120-s4": FailureKind.PARENT_FAILED,
     }
+    assert str(failures["later-n120-s3"]) == "later-n120-s3: not run: resnet-n120-s3, which it starts from, failed"
 
 
 @pytest.mark.parametrize(
@@ -311,5 +290,5 @@ def test_auto_uses_processes_if_they_are_faster(tmp_path, monkeypatch, steps, se
     assert experiment.executor.name == "auto"
     assert is_multiprocessing_faster(plan_runs(experiment), pool) == apart
     values["models"]["probe"] = {**values["models"]["resnet"], "starts_from": "resnet", "finetune": "head"}
-    probes = [run for run in plan_runs(experiment_from_dict(values)) if run.model == "probe"]
+    probes = [run for run in plan_runs(values) if run.model == "probe"]
     assert not is_multiprocessing_faster(probes, pool)  # the features of 120 images are computed once

@@ -5,18 +5,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from tests.attention.windows.test_sliding import HEADS, inputs
 from tests.equal import assert_equal
 from tests.refused import refusals
 from vit_vs_cnn.attention import RelativeBias, block_attention
 from vit_vs_cnn.attention.windows.blocks import BlockWindow
-
-BATCH, HEADS, DIM, VALUE_DIM = 2, 3, 5, 7
-
-
-def inputs(tokens, batch=BATCH):
-    shapes = [(batch, HEADS, tokens, dim) for dim in (DIM, DIM, VALUE_DIM)]
-    return [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
-
 
 #: Grids that the windows divide and do not, windows larger than the grid, a column; shifts smaller than the window.
 CUTS = [

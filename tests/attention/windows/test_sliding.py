@@ -36,8 +36,8 @@ def path(request, monkeypatch):
     return request.param
 
 
-def inputs(tokens, heads=HEADS, batch=BATCH):
-    shapes = [(batch, heads, tokens, dim) for dim in (DIM, DIM, VALUE_DIM)]
+def inputs(tokens):
+    shapes = [(BATCH, HEADS, tokens, dim) for dim in (DIM, DIM, VALUE_DIM)]
     return [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
 
 
