@@ -13,6 +13,9 @@ from vit_vs_cnn.errors import EXIT_BAD_INPUT, InputError
 from vit_vs_cnn.files import atomic_write
 from vit_vs_cnn.statistics.intervals import Estimate
 
+#: Folder of the repository.
+ROOT = Path(__file__).parents[1]
+
 
 def command_line(about: str | None, program: str | None = None) -> argparse.ArgumentParser:
     """A parser whose help is the docstring of the module."""
@@ -23,29 +26,20 @@ def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> 
     return "\n".join(f"| {' | '.join(map(str, line))} |" for line in [columns, ["---"] * len(columns), *rows])
 
 
-def print_text(make_text: Callable[[], str]) -> None:
-    """Print the result of a command, or one line and exit if its input is bad."""
+def run_command(
+    parser: argparse.ArgumentParser, function: Callable[..., str | None], words: Sequence[str] | None = None
+) -> None:
+    """Call a function with the arguments of the command line by name, and print the text that it returns.
+
+    Bad input gives one line and an exit.
+    """
     try:
-        print(make_text())
+        text = function(**vars(parser.parse_args(words)))
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(EXIT_BAD_INPUT)
-
-
-def run_model_table(
-    about: str | None, table_of: Callable[[Sequence[str]], str], *, numbers: Sequence[int] = ()
-) -> None:
-    """Command that prints a table of models, each given as RECORD:MODEL.
-
-    Arguments:
-        numbers: allowed numbers of models; empty for every even one.
-    """
-    parser = command_line(about)
-    parser.add_argument("models", metavar="RECORD:MODEL", nargs="+")
-    models = parser.parse_args().models
-    if len(models) not in numbers if numbers else len(models) % 2:
-        parser.error(f"give {' or '.join(map(str, numbers)) or 'an even number of'} models")
-    print_text(lambda: table_of(models))
+    if text is not None:
+        print(text)
 
 
 def save_arrays(path: Path, arrays: Mapping[str, Any]) -> None:

@@ -17,11 +17,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from benchmarks import command_line, markdown_table
+from benchmarks import ROOT, command_line, markdown_table
 from benchmarks.timing import COLUMNS, Row, kind_of_machine
 from vit_vs_cnn.runs.result import current_commit
 
-ROOT = Path(__file__).parents[1]
 #: Arguments of each benchmark, by its name in the table.
 PARTS = {
     "start": "start",
@@ -47,36 +46,21 @@ def main() -> None:
     here = measurements.setdefault(kind_of_machine(), {})
     failed = []
     for part in args.parts:
-        command = f"python -m benchmarks.{PARTS[part]}"
-        load = ", ".join(f"{average:.1f}" for average in os.getloadavg())
-        print(f"== {command}", flush=True)
-        if (result := _measured(part)) is None:
-            failed.append(part)
-            continue
-        here[part] = {
-            "command": command,
-            "commit": current_commit(),
-            "date": f"{datetime.now(UTC):%Y-%m-%d}",
-            "load": load,
-            **result,
-        }
+        words = ["-m", *f"benchmarks.{PARTS[part]}".split()]
+        origin = {"command": " ".join(["python", *words]), "commit": current_commit()}
+        origin |= {"date": f"{datetime.now(UTC):%Y-%m-%d}", "load": ", ".join(f"{n:.1f}" for n in os.getloadavg())}
+        print(f"== {origin['command']}", flush=True)
+        with tempfile.TemporaryDirectory() as folder:
+            rows = Path(folder) / "rows.json"
+            done = subprocess.run([sys.executable, *words, "--json", str(rows)], cwd=ROOT, check=False)
+            if done.returncode:
+                failed.append(part)
+                continue
+            here[part] = {**origin, **json.loads(rows.read_text(encoding="utf-8"))}
         path.write_text(json.dumps(measurements, indent=1) + "\n", encoding="utf-8")
         (args.output / "speed.md").write_text(table(measurements), encoding="utf-8")
     if failed:
         raise SystemExit(f"failed: {', '.join(failed)}")
-
-
-def _measured(part: str) -> dict[str, Any] | None:
-    """The machine and the rows of one benchmark; None if it failed."""
-    module, *options = PARTS[part].split()
-    with tempfile.TemporaryDirectory() as folder:
-        rows = Path(folder) / "rows.json"
-        command = [sys.executable, "-m", f"benchmarks.{module}", *options, "--json", str(rows)]
-        done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
-        print(done.stdout, flush=True)
-        if done.returncode:
-            return None
-        return json.loads(rows.read_text(encoding="utf-8"))
 
 
 def table(measurements: dict[str, Any]) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from scipy import stats
 
-from benchmarks import command_line, markdown_table
+from benchmarks import command_line, markdown_table, run_command
 from benchmarks.reruns import read_accuracies
 
 
@@ -30,32 +30,25 @@ def variance_ratio(values: np.ndarray, others: np.ndarray) -> tuple[float, float
     return float(ratio), float(ratio * (a - spread)), float(ratio * (a + spread))
 
 
-def main() -> None:
-    parser = command_line(__doc__)
-    parser.add_argument("folder", type=Path, help="folder of an experiment, or its record")
-    accuracies = 100 * read_accuracies(parser.parse_args().folder).unstack("seed").droplevel(["train_size", "steps"])
+def table_of(folder: Path) -> str:
+    """Markdown table with a row for each network, and for their difference."""
+    accuracies = 100 * read_accuracies(folder).unstack("seed").droplevel(["train_size", "steps"])
     by_model = {str(name): row.to_numpy() for name, row in accuracies.iterrows()}
-    both = {suffix: by_model[f"resnet{suffix}"] - by_model[f"vit{suffix}"] for suffix in ("", "_averaged")}
+    for suffix in ("", "_averaged"):
+        by_model[f"resnet - vit{suffix}"] = by_model[f"resnet{suffix}"] - by_model[f"vit{suffix}"]
     rows = []
     for name in ("resnet", "vit", "resnet - vit"):
-        last, averaged = (by_model[f"{name}{s}"] if " " not in name else both[s] for s in ("", "_averaged"))
+        last, averaged = by_model[name], by_model[f"{name}_averaged"]
         ratio, low, high = variance_ratio(last, averaged)
         change = f"{(averaged - last).mean():+.2f}"
         deviations = [f"{values.std(ddof=1):.2f}" for values in (last, averaged)]
-        rows.append(
-            [name, len(last), f"{last.mean():.1f}", change, *deviations, f"{ratio:.2f} ({low:.2f} to {high:.2f})"]
-        )
-    titles = [
-        "accuracy",
-        "seeds",
-        "mean, last weights",
-        "change by averaging",
-        "sd, last weights",
-        "sd, average",
-        "ratio of variances",
-    ]
-    print(markdown_table(titles, rows))
+        interval = f"{ratio:.2f} ({low:.2f} to {high:.2f})"
+        rows.append([name, len(last), f"{last.mean():.1f}", change, *deviations, interval])
+    titles = ["accuracy", "seeds", "mean, last weights", "change by averaging", "sd, last weights", "sd, average"]
+    return markdown_table([*titles, "ratio of variances"], rows)
 
 
 if __name__ == "__main__":
-    main()
+    parser = command_line(__doc__)
+    parser.add_argument("folder", type=Path, help="folder of an experiment, or its record")
+    run_command(parser, table_of)

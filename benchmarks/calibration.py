@@ -17,10 +17,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
+import pandas
 from scipy import special
 
 from benchmarks import command_line, interval_text
@@ -185,48 +186,49 @@ class Primary:
     def is_significant(self) -> bool:
         return self.distribution.p_value < ERROR_RATE and not self.is_unstable
 
+    @property
+    def is_covered(self) -> bool:
+        """True if the interval contains 0."""
+        return self.distribution.p_value >= ERROR_RATE
+
+    @property
+    def is_equivalent(self) -> bool:
+        return self.distribution.tail_probability(EQUIVALENCE_MARGIN - abs(self.distribution.mean)) < ERROR_RATE
+
 
 def claims(seed: int, world: World) -> dict[str, bool]:
     """Claims about a simulated experiment. Without a gap every claim is false."""
     measured = simulate(np.random.default_rng([seed, 1]), world)
     analyses = [analyze(measured, world), *([analyze(measured, world, added=True)] if world.added else [])]
-    significant = [
-        comparison
-        for analysis_comparisons in analyses
-        for comparison in analysis_comparisons
-        if comparison.conclusion is SIGNIFICANT
-    ]
-    primary = next(analysis for analysis in analyses[0] if analysis.is_primary)
+    significant = [pair for pairs in analyses for pair in pairs if pair.conclusion is SIGNIFICANT]
+    primary = next(pair for pair in analyses[0] if pair.is_primary)
     point = measured.scores("a", measured.sizes[-1], measured.seeds[: world.seeds])
     accuracy = accuracy_interval(point, fold_train_size=measured.fold_train_size(measured.sizes[-1]))
     return {
-        "primary": any(comparison.is_primary for comparison in significant),
-        "any secondary": any(not comparison.is_primary for comparison in significant),
+        "primary": any(pair.is_primary for pair in significant),
+        "any secondary": any(not pair.is_primary for pair in significant),
         "interval of the difference": primary.difference.low <= world.gap <= primary.difference.high,
         "interval of an accuracy": accuracy.low <= world.accuracy <= accuracy.high,
     }
 
 
-def primaries(seed: int, world: World, count: int = 1) -> Iterator[Primary]:
+@lru_cache(maxsize=2)
+def primaries(seed: int, world: World, count: int = 1) -> list[Primary]:
     """Primary comparisons of simulated experiments, and no others. A test holds them equal to those of ``analyze``."""
     correct, validation = simulate_arrays(np.random.default_rng([seed, 1]), world, count)
     accuracy, train_size = correct.mean(-1), _sizes(world)[-1] if world.folds else None
-    images = np.full(world.seeds, float(world.images))
+    images, results = np.full(world.seeds, float(world.images)), []
     for of_images, of_runs, of_validation in zip(correct[:, :2, -1], accuracy[:, :2], validation[:, :2], strict=True):
-        failed = np.array(
-            [
-                [_failed_runs(*row, world) for row in zip(*of_model, strict=True)]
-                for of_model in zip(of_runs, of_validation, strict=True)
-            ]
-        )
+        rows = zip(of_runs.reshape(-1, world.seeds), of_validation.reshape(-1, world.seeds), strict=True)
+        failed = np.array([_failed_runs(*row, world) for row in rows]).reshape(of_runs.shape)
         learned = [not failed[:, size].all(1).any() for size in range(world.sizes)]
         differences = {size: values for size, values in enumerate(of_runs[0] - of_runs[1]) if learned[size]}
         variance = pool_seed_variance(differences, world.sizes - 1, freedom_share=world.freedom_share)
-        scores = (
-            SeedScores(runs[-1], images, [*row.astype(float)]) for runs, row in zip(of_runs, of_images, strict=True)
-        )
+        pairs = zip(of_runs[:, -1], of_images.astype(float), strict=True)
+        scores = (SeedScores(accuracies, images, [*masks]) for accuracies, masks in pairs)
         distribution = difference_over_seeds(*scores, seed_variance=variance, fold_train_size=train_size)
-        yield Primary(distribution, any(0 < row.sum() < len(row) for row in failed[:, -1]))
+        results.append(Primary(distribution, any(0 < row.sum() < len(row) for row in failed[:, -1])))
+    return results
 
 
 def _failed_runs(accuracies: np.ndarray, validation: np.ndarray, world: World) -> np.ndarray:
@@ -237,52 +239,15 @@ def _failed_runs(accuracies: np.ndarray, validation: np.ndarray, world: World) -
     return failed_to_learn(accuracies, CHANCE, world.images) | far_below_others(validation, images)
 
 
-def primary_claims(seed: int, world: World, count: int = 1) -> list[dict[str, bool]]:
-    """Claims of primary comparisons where both models are equal, and whether training is called unstable."""
-    return [
-        {
-            "false claim": primary.is_significant,
-            "coverage": primary.distribution.p_value >= ERROR_RATE,
-            "called unstable": primary.is_unstable,
-        }
-        for primary in primaries(seed, world, count)
-    ]
+def primary_properties(seed: int, world: World, count: int, columns: Mapping[str, Any]) -> list[dict[str, bool]]:
+    """Properties of primary comparisons.
 
-
-def failure_claims(seed: int, world: World, count: int = 1) -> list[dict[str, bool]]:
-    """Claims if runs of one model fail: both models are equal without failures, or in their means over all runs."""
-    pairs = zip(primaries(seed, world, count), primaries(seed, replace(world, equal_means=True), count), strict=True)
-    return [
-        {
-            "equal without failures": without.is_significant,
-            "equal means": means.is_significant,
-            "called unstable": without.is_unstable,
-        }
-        for without, means in pairs
-    ]
-
-
-def equivalence(seed: int, world: World, count: int = 1) -> list[dict[str, bool]]:
-    """Equivalence of primary comparisons."""
-    tails = (
-        primary.distribution.tail_probability(EQUIVALENCE_MARGIN - abs(primary.distribution.mean))
-        for primary in primaries(seed, world, count)
-    )
-    return [{"equivalent": tail < ERROR_RATE} for tail in tails]
-
-
-def power(seed: int, world: World, count: int = 1) -> list[dict[str, bool]]:
-    """Significance of primary comparisons."""
-    return [{"significant": primary.is_significant} for primary in primaries(seed, world, count)]
-
-
-def power_by_effects(seed: int, world: World, count: int = 1) -> list[dict[str, bool]]:
-    """Significance of primary comparisons, for each of ``IMAGE_EFFECTS``."""
-    columns = {name: power(seed, replace(world, image_effects=name), count) for name in IMAGE_EFFECTS}
-    return [
-        {name: one["significant"] for name, one in zip(columns, row, strict=True)}
-        for row in zip(*columns.values(), strict=True)
-    ]
+    Arguments:
+        columns: attribute of ``Primary`` by name of the column, or a pair of this and of changes of the world.
+    """
+    pairs = [(value, {}) if isinstance(value, str) else value for value in columns.values()]
+    values = [[getattr(p, name) for p in primaries(seed, replace(world, **new), count)] for name, new in pairs]
+    return [dict(zip(columns, row, strict=True)) for row in zip(*values, strict=True)]
 
 
 #: Function that simulates ``count`` experiments of a world with a random seed.
@@ -293,28 +258,22 @@ BATCH = 20
 
 def tables() -> Iterator[tuple[str, Simulation, dict[str, World]]]:
     """Every table: its title, and the world of each row, by its name."""
-    base, many = World(), World(images=1000)
+    base, many, most = World(), World(images=1000), World(images=10_000)
     pair = replace(many, models=8, sizes=1)
     worlds = {
         "3 seeds, 4 sizes, 200 images, noise 1.5": base,
-        "6 images": replace(base, images=6),
-        "50 images": replace(base, images=50),
+        **{f"{images} images": replace(base, images=images) for images in (6, 50)},
         "1,000 images": many,
         "5 seeds": replace(base, seeds=5),
         "5 seeds, 1,000 images": replace(many, seeds=5),
         "10 seeds, 1,000 images": replace(many, seeds=10),
         "1 size": replace(base, sizes=1),
         "1 size, 1,000 images": replace(many, sizes=1),
-        "2 sizes": replace(base, sizes=2),
-        "3 sizes": replace(base, sizes=3),
-        "5 sizes": replace(base, sizes=5),
+        **{f"{sizes} sizes": replace(base, sizes=sizes) for sizes in (2, 3, 5)},
         "accuracy 97 %": replace(base, accuracy=0.97, noise=0.005),
         "noise 0.5": replace(base, noise=0.005),
         "noise 4.5, 1,000 images": replace(many, noise=0.045),
-        "lognormal noise, 1,000 images": replace(many, shape="lognormal"),
-        "uniform noise, 1,000 images": replace(many, shape="uniform"),
-        "t3 noise, 1,000 images": replace(many, shape="t3"),
-        "t2 noise, 1,000 images": replace(many, shape="t2"),
+        **{f"{name} noise, 1,000 images": replace(many, shape=name) for name in ("lognormal", "uniform", "t3", "t2")},
         "t1 (Cauchy) noise, 1,000 images": replace(many, shape="t1"),
         "images: share 0, 1,000 images": replace(many, image_effects="share 0"),
         "images: share 0.4, 1,000 images": replace(many, image_effects="share 0.4"),
@@ -328,13 +287,10 @@ def tables() -> Iterator[tuple[str, Simulation, dict[str, World]]]:
         "noise 1.5 times at the largest size, 1,000 images": replace(many, noise_ratio=1.5),
         "noise 2 times at the largest size, 1,000 images": replace(many, noise_ratio=2.0),
         "noise 3 times at the largest size, 1,000 images": replace(many, noise_ratio=3.0),
-        **{
-            f"noise {ratio} times at the largest size, {count} sizes, 10,000 images": replace(
-                base, images=10_000, sizes=count, noise_ratio=float(ratio)
-            )
-            for count in (4, 5)
-            for ratio in (2, 3)
-        },
+        "noise 2 times at the largest size, 4 sizes, 10,000 images": replace(most, noise_ratio=2.0),
+        "noise 3 times at the largest size, 4 sizes, 10,000 images": replace(most, noise_ratio=3.0),
+        "noise 2 times at the largest size, 5 sizes, 10,000 images": replace(most, sizes=5, noise_ratio=2.0),
+        "noise 3 times at the largest size, 5 sizes, 10,000 images": replace(most, sizes=5, noise_ratio=3.0),
         "one model learns nothing in 20 % of its runs": replace(base, unstable=1),
         "rotating folds of 60 images": replace(base, folds=True, images=60),
         "rotating folds of 200 images, 5 seeds": replace(base, folds=True, seeds=5),
@@ -343,7 +299,8 @@ def tables() -> Iterator[tuple[str, Simulation, dict[str, World]]]:
         "rotating folds of 200 images, 1 size, noise 4.5": replace(base, folds=True, sizes=1, noise=0.045),
     }
     title = "Equal models: share of experiments with a false primary claim, and coverage of its 95 % interval"
-    yield title, primary_claims, worlds
+    columns = {"false claim": "is_significant", "coverage": "is_covered", "called unstable": "is_unstable"}
+    yield title, partial(primary_properties, columns=columns), worlds
     worlds = {
         "2 models": base,
         "2 models, 1,000 images": many,
@@ -363,30 +320,28 @@ def tables() -> Iterator[tuple[str, Simulation, dict[str, World]]]:
         for loss in (0.1, 0.2, 0.4, 0.6)
         for rate in (0.05, 0.1, 0.2, 0.3)
     }
-    for text, changes in {"5 seeds": {"seeds": 5}, "4 sizes": {"sizes": 4}}.items():
-        worlds |= {
-            f"{name}, {text}": replace(worlds[name], **changes) for name in ("20 points in 20 %", "60 points in 20 %")
-        }
-    worlds |= {
-        f"{name}, 36 validation images": replace(world, validation_images=36)
-        for name, world in worlds.items()
-        if name in ("20 points in 20 %", "40 points in 20 %", "60 points in 20 %")
-    }
+    variants = {"5 seeds": ([20, 60], {"seeds": 5}), "4 sizes": ([20, 60], {"sizes": 4})}
+    variants["36 validation images"] = [20, 40, 60], {"validation_images": 36}
+    for text, (losses, changes) in variants.items():
+        for name in (f"{loss} points in 20 %" for loss in losses):
+            worlds[f"{name}, {text}"] = replace(worlds[name], **changes)
     title = "Failures: one model loses points in some of its runs (3 seeds, 1 size): significant or unstable"
-    yield title, failure_claims, worlds
+    columns = {"equal without failures": "is_significant", "equal means": ("is_significant", {"equal_means": True})}
+    yield title, partial(primary_properties, columns=columns | {"called unstable": "is_unstable"}), worlds
     worlds = {
         f"{images:,} images, {seeds} seeds": World(images=images, seeds=seeds, gap=0.01, noise=0.005, sizes=1)
         for images in (2000, 10_000)
         for seeds in (3, 5)
     }
     title = "Equivalence within 1 point: share called equivalent if the true difference is 1 point, noise 0.5"
-    yield title, equivalence, worlds
+    yield title, partial(primary_properties, columns={"equivalent": "is_equivalent"}), worlds
     worlds = {
         f"{images:,} images, {100 * gap:.0f} points, {seeds} seeds": World(images=images, gap=gap, seeds=seeds)
         for images, gap in [(60, 0.1), (60, 0.2), (200, 0.1), (500, 0.04), (10_000, 0.02), (10_000, 0.04)]
         for seeds in (3, 5)
     }
-    yield "Power of the primary comparison, 4 sizes, noise 1.5", power_by_effects, worlds
+    columns = {name: ("is_significant", {"image_effects": name}) for name in IMAGE_EFFECTS}
+    yield "Power of the primary comparison, 4 sizes, noise 1.5", partial(primary_properties, columns=columns), worlds
     worlds = {
         f"share {share:g}, {text}": replace(many, freedom_share=share, **changes)
         for share in (0.0, 0.15, 0.5, 1.0)
@@ -399,7 +354,7 @@ def tables() -> Iterator[tuple[str, Simulation, dict[str, World]]]:
     title = (
         "Degrees of freedom from other sizes if one varies more (3 seeds, 4 sizes, 1,000 images): significant results"
     )
-    yield title, power, worlds
+    yield title, partial(primary_properties, columns={"significant": "is_significant"}), worlds
     worlds = {
         f"{images} images, {format_count(size_count, 'size')}, {text}": replace(
             base, folds=True, images=images, sizes=size_count, **changes
@@ -417,6 +372,19 @@ def tables() -> Iterator[tuple[str, Simulation, dict[str, World]]]:
     worlds = {"4 sizes, 200 images": World(), "1 size, 10,000 images": World(sizes=1, images=10_000)}
     title = "Equal models: share of false claims in any primary comparison of several experiments"
     yield title, partial(one_by_one, repeated_claims), worlds
+
+
+def repeated_claims(seed: int, world: World) -> dict[str, bool]:
+    """False claims in any of the first experiments on one test set, if their analyses are counted, and at 5 % each."""
+    measured = simulate(np.random.default_rng([seed, 3]), replace(world, seeds=5 * world.seeds))
+    counted, each, results = False, False, {}
+    for number in range(5):
+        seeds = measured.seeds[world.seeds * number :][: world.seeds]
+        plan = plan_for(measured, seeds, earlier_analyses=tuple("abcde"[:number]))
+        primary = next(comparison for comparison in compare_all(measured, plan) if comparison.is_primary)
+        counted, each = counted or primary.conclusion is SIGNIFICANT, each or primary.p_value < ERROR_RATE
+        results |= {f"first {number + 1}": counted, f"first {number + 1}, each at 5 %": each}
+    return results
 
 
 def significance_with_known_test_variance(seed: int, world: World, count: int) -> list[dict[str, bool]]:
@@ -445,10 +413,8 @@ def one_by_one(
 def shares(simulation: Simulation, world: World, count: int, pool: ProcessPoolExecutor) -> dict[str, str]:
     """Share of the simulations with each property, in percent, with its 95 % interval."""
     batches = pool.map(partial(simulation, world=world, count=BATCH), range(count // BATCH))
-    results = [result for batch in batches for result in batch]
-    count = len(results)
-    estimates = {name: wilson_interval(sum(result[name] for result in results), count) for name in results[0]}
-    return {name: interval_text(share, " %") for name, share in estimates.items()}
+    results = pandas.DataFrame([result for batch in batches for result in batch])
+    return {str(name): interval_text(wilson_interval(int(of.sum()), len(of)), " %") for name, of in results.items()}
 
 
 def main() -> None:
@@ -469,19 +435,6 @@ def main() -> None:
                     print(f"| | {' | '.join(columns)} |\n{'| --- ' * (len(columns) + 1)}|")
                 print(f"| {name} | {' | '.join(columns.values())} |", flush=True)
     print(f"\n{time.perf_counter() - start:.0f} s")
-
-
-def repeated_claims(seed: int, world: World) -> dict[str, bool]:
-    """False claims in any of the first experiments on one test set, if their analyses are counted, and at 5 % each."""
-    measured = simulate(np.random.default_rng([seed, 3]), replace(world, seeds=5 * world.seeds))
-    counted, each, results = False, False, {}
-    for number in range(5):
-        seeds = measured.seeds[world.seeds * number :][: world.seeds]
-        plan = plan_for(measured, seeds, earlier_analyses=tuple("abcde"[:number]))
-        primary = next(comparison for comparison in compare_all(measured, plan) if comparison.is_primary)
-        counted, each = counted or primary.conclusion is SIGNIFICANT, each or primary.p_value < ERROR_RATE
-        results |= {f"first {number + 1}": counted, f"first {number + 1}, each at 5 %": each}
-    return results
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ with at least 90 % of its weight at one position is a shift. Writes ``centers.pn
 """
 
 from pathlib import Path
+from typing import Any
 
 import lightning
 import numpy as np
@@ -16,7 +17,7 @@ import torch
 from lightning.pytorch.callbacks import LambdaCallback
 from matplotlib.figure import Figure
 
-from benchmarks import command_line, markdown_table, range_text, save_arrays
+from benchmarks import command_line, markdown_table, range_text, run_command, save_arrays
 from benchmarks.figure_words import recorded_png
 from vit_vs_cnn.attention.convolution import ConvolutionalAttention
 from vit_vs_cnn.data.batches import TrainingData
@@ -48,13 +49,9 @@ def train(images: CifarSource, seed: int) -> dict[int, list[np.ndarray]]:
             ]
 
     optimizer, schedule, steps = Optimizer("adamw", lr=3e-3, weight_decay=0.05), Schedule(warmup=0.1), SHOWN_STEPS[-1]
-    trainer = lightning.Trainer(
-        max_steps=steps,
-        precision="bf16-mixed",
-        callbacks=[LambdaCallback(on_train_start=record, on_train_batch_end=record)],
-        logger=False,
-        enable_checkpointing=False,
-    )
+    callback = LambdaCallback(on_train_start=record, on_train_batch_end=record)
+    options: dict[str, Any] = {"callbacks": [callback], "logger": False, "enable_checkpointing": False}
+    trainer = lightning.Trainer(max_steps=steps, precision="bf16-mixed", **options)
     data = TrainingData(images.train(), None, batch_size=BATCH_SIZE, steps=steps, seed=seed)
     trainer.fit(Classifier(network, num_classes=10, optimizer=optimizer, schedule=schedule), datamodule=data)
     return states
@@ -74,22 +71,22 @@ def draw(states: dict[int, list[np.ndarray]]) -> Figure:
     return figure
 
 
-def main() -> None:
-    parser = command_line(__doc__)
-    parser.add_argument("--data", default="data", help="folder of CIFAR-10 (default: data)")
-    parser.add_argument("--output", type=Path, default=Path("runs"), help="folder of the figure")
-    args = parser.parse_args()
-    images = CifarSource("cifar10", args.data, CifarOptions(download=False))
+def train_and_draw(data: str, output: Path) -> str:
+    """Write the figure and its numbers. Returns a Markdown table of the weights of both seeds."""
+    images = CifarSource("cifar10", data, CifarOptions(download=False))
     by_seed = [train(images, seed) for seed in (0, 1)]
-    save_arrays(args.output / "centers.npz", {str(step): layers for step, layers in by_seed[0].items()})
-    (args.output / "centers.png").write_bytes(recorded_png(draw(by_seed[0])))
+    save_arrays(output / "centers.npz", {str(step): layers for step, layers in by_seed[0].items()})
+    (output / "centers.png").write_bytes(recorded_png(draw(by_seed[0])))
     rows = []
     for step in SHOWN_STEPS:
         weights = [np.concatenate(states[step])[:, 2] for states in by_seed]
         shifts = [100 * float((top >= SHIFT_WEIGHT).mean()) for top in weights]
         rows.append([f"{step:,}", range_text(shifts, digits=0), range_text([float(np.median(top)) for top in weights])])
-    print(markdown_table(["step", "heads that are a shift, %", "median of the largest weight"], rows))
+    return markdown_table(["step", "heads that are a shift, %", "median of the largest weight"], rows)
 
 
 if __name__ == "__main__":
-    main()
+    parser = command_line(__doc__)
+    parser.add_argument("--data", default="data", help="folder of CIFAR-10 (default: data)")
+    parser.add_argument("--output", type=Path, default=Path("runs"), help="folder of the figure")
+    run_command(parser, train_and_draw)

@@ -17,13 +17,14 @@ import fnmatch
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
+from typing import NamedTuple
 
 import numpy as np
 
-from benchmarks import interval_text, markdown_table, run_model_table
+from benchmarks import command_line, interval_text, markdown_table, run_command
 from vit_vs_cnn.analysis.budgets import BudgetResults
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.runs.record import PREDICTIONS, TABLE, load_predictions, read_result_table
@@ -31,13 +32,8 @@ from vit_vs_cnn.statistics.mean_distribution import MeanDistribution, SeedScores
 from vit_vs_cnn.statistics.significance import holm
 
 
-@dataclass(frozen=True, eq=False)
-class Candidate:
-    """Scores of one model at one training-set size.
-
-    Arguments:
-        validation: mean validation accuracy; 0 if unknown.
-    """
+class Candidate(NamedTuple):
+    """Scores of one model at one training-set size, and its mean validation accuracy, 0 if unknown."""
 
     name: str
     validation: float
@@ -94,9 +90,15 @@ def distribution_of(scores: Sequence[SeedScores]) -> MeanDistribution:
     return result
 
 
-def table_of(arguments: Sequence[str]) -> str:
-    """Markdown table with a row for each training-set size that all arguments have."""
-    candidates = [best_candidates(argument) for argument in arguments]
+def table_of(models: Sequence[str]) -> str:
+    """Markdown table with a row for each training-set size that all models have.
+
+    Raises:
+        InputError: neither two nor four models, or one of them is missing.
+    """
+    if len(models) not in (2, 4):
+        raise InputError("give 2 or 4 models")
+    candidates = [best_candidates(argument) for argument in models]
     rows, p_values = [], []
     for size in sorted(set.intersection(*(set(sizes) for sizes in candidates))):
         chosen = [sizes[size] for sizes in candidates]
@@ -105,20 +107,14 @@ def table_of(arguments: Sequence[str]) -> str:
         distributions = [distribution_of(pair) for pair in pairs]
         intervals = [distribution.interval() for distribution in distributions]
         texts = [interval_text(interval) for interval in intervals]
-        models = [f"{candidate.name} {100 * candidate.scores.accuracy:.1f} %" for candidate in chosen]
+        accuracies = [f"{candidate.name} {100 * candidate.scores.accuracy:.1f} %" for candidate in chosen]
         relative = [f"{100 * intervals[2].value / intervals[0].value:.0f} %"] if len(scores) == 4 else []
-        rows.append([f"{size:,}" if size else "", *models, *texts, *relative])
+        rows.append([f"{size:,}" if size else "", *accuracies, *texts, *relative])
         p_values.append(distributions[-1].p_value)
     names = ["first", "second", "first - second"]
-    if len(arguments) == 4:
-        names[2:] = [
-            "third",
-            "fourth",
-            "first - second",
-            "third - fourth",
-            "change of the difference",
-            "relative change",
-        ]
+    if len(models) == 4:
+        names = ["first", "second", "third", "fourth", "first - second", "third - fourth"]
+        names += ["change of the difference", "relative change"]
     return markdown_table(
         ["training images", *names, "p", "adjusted p"],
         [[*row, f"{p:.2g}", f"{q:.2g}"] for row, p, q in zip(rows, p_values, holm(p_values), strict=True)],
@@ -126,4 +122,6 @@ def table_of(arguments: Sequence[str]) -> str:
 
 
 if __name__ == "__main__":
-    run_model_table(__doc__, table_of, numbers=(2, 4))
+    parser = command_line(__doc__)
+    parser.add_argument("models", metavar="RECORD:MODEL", nargs="+")
+    run_command(parser, table_of)

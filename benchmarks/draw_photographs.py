@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from benchmarks import command_line
+from benchmarks import command_line, run_command
 from vit_vs_cnn.data.synthetic.source import render_objects
 
 CLASSES = (0, 3, 4, 7)
@@ -23,8 +23,8 @@ SEED = 5
 FRAMES = ((1, 1), (4, 3), (3, 4), (3, 2), (2, 3))
 
 
-def draw_photographs(root: Path, *, of_each: int = 75, side: int = 200, classes: Collection[int] = CLASSES) -> int:
-    """Write ``root/<class>/<file>`` and return how many.
+def draw_photographs(root: Path, *, of_each: int = 75, side: int = 200, classes: Collection[int] = CLASSES) -> str:
+    """Write ``root/<class>/<file>``. Returns a sentence with the number of files.
 
     Arguments:
         root: the folder, made if it is missing.
@@ -47,17 +47,11 @@ def draw_photographs(root: Path, *, of_each: int = 75, side: int = 200, classes:
             photo.save(folder / f"Photo {number}.JPG", quality=int(rng.integers(60, 96)))
         else:
             photo.save(folder / f"img_{number}.png")
-    return len(chosen)
-
-
-def main() -> None:
-    parser = command_line(__doc__)
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--of-each", type=int, default=75, help="images of each class (default: 75)")
-    args = parser.parse_args()
-    count = draw_photographs(args.folder, of_each=args.of_each)
-    print(f"{count} images of {len(CLASSES)} classes are in {args.folder}")
+    return f"{len(chosen)} images of {len(classes)} classes are in {root}"
 
 
 if __name__ == "__main__":
-    main()
+    parser = command_line(__doc__)
+    parser.add_argument("root", metavar="folder", type=Path)
+    parser.add_argument("--of-each", type=int, default=75, help="images of each class (default: 75)")
+    run_command(parser, draw_photographs)

@@ -1,7 +1,6 @@
 """Recorded figures as SVG or PNG, with their words, colours and values, which a test compares with today's code."""
 
 import colorsys
-import html
 import io
 import json
 import re
@@ -92,16 +91,3 @@ def darken(svg: bytes) -> bytes:
 
     text = re.sub(r"(?<=: )#[0-9a-f]{6}\b", lambda match: invert(match[0]), svg.decode())
     return text.replace("<svg ", f'<svg fill="{invert("#000000")}" ', 1).encode()  # letters have no fill of their own
-
-
-def is_svg(data: bytes) -> bool:
-    return data.startswith(b"<?xml")
-
-
-def read_description(data: bytes) -> str | None:
-    """Description in a PNG or SVG of a figure, if it has one."""
-    if is_svg(data):
-        found = re.search("<dc:description>(.*?)</dc:description>", data.decode(), re.DOTALL)
-        return html.unescape(found[1]) if found else None
-    with Image.open(io.BytesIO(data)) as image:
-        return image.info.get(KEYWORD)

@@ -10,9 +10,8 @@ Charts are SVG files, which the site inverts in dark mode. The README shows a se
 
 import functools
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas
@@ -21,7 +20,7 @@ from matplotlib.figure import Figure
 from torch import nn
 from torch.nn import functional as F
 
-from benchmarks import command_line, save_arrays
+from benchmarks import command_line, run_command
 from benchmarks.differences import best_candidates, distribution_of
 from benchmarks.figure_words import darken, recorded_png, recorded_svg
 from vit_vs_cnn.analysis.analysis import Analysis, read_analysis, read_table_analysis
@@ -30,7 +29,7 @@ from vit_vs_cnn.comparison.compare import CalibrationScores, CorruptionAccuracy
 from vit_vs_cnn.comparison.entries import RunPredictions
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.files import atomic_write
-from vit_vs_cnn.inspection.inspect import InspectedImages, Inspection, MethodMaps, NetworkInspection
+from vit_vs_cnn.inspection.inspect import InspectedImages, MethodMaps, NetworkInspection
 from vit_vs_cnn.inspection.locality.study import SUMMARY_MEASURES
 from vit_vs_cnn.inspection.saliency import SaliencyMethod
 from vit_vs_cnn.networks.evaluation import Predictions
@@ -38,7 +37,7 @@ from vit_vs_cnn.networks.trained_network import TrainedNetwork
 from vit_vs_cnn.reporting.figures import comparison
 from vit_vs_cnn.reporting.figures.drawing import error_bars_in_percent, make_axes
 from vit_vs_cnn.reporting.figures.experiment import accuracy_curves, experiment_figures
-from vit_vs_cnn.reporting.inspection_page import COLUMNS, overlay_figure
+from vit_vs_cnn.reporting.inspection_page import overlay_figure
 from vit_vs_cnn.reporting.locality_page import before_and_after_figure
 from vit_vs_cnn.reporting.style import NEUTRAL_COLOUR, assign_styles
 from vit_vs_cnn.statistics.intervals import Estimate
@@ -56,7 +55,7 @@ REMEDIES = {
     "resnet_masked": "ResNet-8, pretrained",
     "resnet_both": "ResNet-8, pretrained and taught",
 }
-#: Values of ``MethodMaps`` that a sheet shows, in the order of its arguments.
+#: Values of ``MethodMaps`` in the file of a sheet, in the order of its arguments.
 MAP_VALUES = ("maps", "deletion", "random_deletion")
 
 
@@ -64,21 +63,14 @@ MAP_VALUES = ("maps", "deletion", "random_deletion")
 def analysis_of(record: str) -> Analysis:
     """Analysis of a record, or of its table where predictions are not recorded."""
     folder = RESULTS / record
-    return (
-        read_analysis(folder)[0]
-        if (folder / "predictions.npz").exists()
-        else read_table_analysis(folder / "results.csv")
-    )
-
-
-def learning_curves(record: str) -> Figure:
-    """Accuracies of an experiment, the figure at the top of its report."""
-    return accuracy_curves(analysis_of(record))
+    has_predictions = (folder / "predictions.npz").exists()
+    return read_analysis(folder)[0] if has_predictions else read_table_analysis(folder / "results.csv")
 
 
 def report_figure(record: str, name: str) -> Figure:
-    """Another figure of the report of an experiment."""
-    return experiment_figures(analysis_of(record))[name]
+    """Figure of the report of an experiment; the one at its top has the learning curves."""
+    analysis = analysis_of(record)
+    return accuracy_curves(analysis) if name == "learning_curves" else experiment_figures(analysis)[name]
 
 
 def remedies_figure() -> Figure:
@@ -86,7 +78,7 @@ def remedies_figure() -> Figure:
 
     A dot is filled if the 95 % interval, which is not adjusted for several comparisons, does not contain 0.
     """
-    records = [path.parent for path in (RESULTS / "few_labels_cpu").rglob("results.csv")]
+    records = {path.parent for path in (RESULTS / "few_labels_cpu").rglob("results.csv")}
     scores = {
         size: {key: best_candidates(f"{record}:{key}")[size].scores for key in ("resnet", *REMEDIES)}
         for record in records
@@ -151,27 +143,8 @@ def _example_images(folder: Path, examples: dict[str, list[int]], groups: list[s
     return comparison.examples_figure(kinds, networks, test)
 
 
-def save_sheet(inspection: Inspection, path: Path) -> None:
-    """Record what the figure of an inspection shows: images, maps, scores and predictions."""
-    rows = [(network, maps) for network in inspection.networks for maps in network.methods]
-    shown, data = slice(COLUMNS), inspection.images.data
-    arrays: dict[str, Any] = {
-        "images": data.images[shown],
-        "labels": data.labels[shown],
-        "class_names": data.class_names,
-        "networks": [network.name for network, _ in rows],
-        "methods": [maps.method.name for _, maps in rows],
-        "class_specific": [maps.method.class_specific for _, maps in rows],
-        "predicted": np.stack([network.predicted[shown].cpu() for network, _ in rows]),
-        "probability": np.stack([network.probabilities[shown].amax(1).float().cpu() for network, _ in rows]),
-    }
-    for name in MAP_VALUES:
-        arrays[name] = np.stack([getattr(maps, name)[shown].float().cpu() for _, maps in rows])
-    save_arrays(path, arrays)
-
-
 def sheet(path: Path) -> Figure:
-    """Figure of an inspection, from the file that ``save_sheet`` writes."""
+    """Figure of an inspection, from a file with its images, maps, scores and predictions."""
     with np.load(path) as file:
         values = dict(file)
     tensors = {key: torch.from_numpy(value) for key, value in values.items() if value.dtype.kind in "uif"}
@@ -194,27 +167,25 @@ def layers_figure(measure: str) -> Figure:
     return before_and_after_figure(layers, layers["model"].unique().tolist(), measure)
 
 
+#: Records whose reports have a figure, by its name.
+REPORT_FIGURES = {
+    "learning_curves": [
+        *("regimes_cpu", "regimes_synthetic", "transfer_cpu", "cues/agreement_0.6", "cues/agreement_1.0"),
+        *("reach/distance_0.6", "reach/distance_1.0", "heads_cpu"),
+    ],
+    "differences": ["regimes_cpu", "permuted_blocks_cpu"],
+    "behind_the_best": ["ladder/locality_ladder"],
+    "more_training": ["regimes_surface_cpu", "regimes_convergence_cpu"],
+}
 #: Function that draws each figure, by its path in ``results/``.
 FIGURES: dict[str, Callable[[], Figure]] = {
     **{
-        f"{record}/figures/learning_curves": functools.partial(learning_curves, record)
-        for record in (
-            *("regimes_cpu", "regimes_synthetic", "transfer_cpu", "cues/agreement_0.6", "cues/agreement_1.0"),
-            *("reach/distance_0.6", "reach/distance_1.0", "heads_cpu"),
-        )
+        f"{record}/figures/{name}": functools.partial(report_figure, record, name)
+        for name, records in REPORT_FIGURES.items()
+        for record in records
     },
     "few_labels_cpu/figures/remedies": remedies_figure,
-    "locality_cpu/figures/accuracy": functools.partial(learning_curves, "locality_cpu"),
-    **{
-        f"{record}/figures/{name}": functools.partial(report_figure, record, name)
-        for record, name in (
-            ("regimes_cpu", "differences"),
-            ("permuted_blocks_cpu", "differences"),
-            ("ladder/locality_ladder", "behind_the_best"),
-            ("regimes_surface_cpu", "more_training"),
-            ("regimes_convergence_cpu", "more_training"),
-        )
-    },
+    "locality_cpu/figures/accuracy": functools.partial(report_figure, "locality_cpu", "learning_curves"),
     **{
         f"compare_cifar10/figures/{name}": functools.partial(comparison_figure, name)
         for name in ("classes", "confusion", "pictures", "reliability", "corruptions", "cka")
@@ -225,8 +196,6 @@ FIGURES: dict[str, Callable[[], Figure]] = {
     },
     "inspect/cifar10/figures/sheet_0": functools.partial(sheet, RESULTS / "inspect" / "cifar10" / "sheet_0.npz"),
 }
-
-
 #: Figures with images or with colour maps, which must not be inverted.
 PNG_FIGURES = {
     *(f"compare_cifar10/figures/{name}" for name in ("confusion", "pictures", "cka")),
@@ -245,12 +214,10 @@ def draw(name: str) -> dict[str, bytes]:
     return {f"{name}.svg": svg} | ({f"{name}-dark.svg": darken(svg)} if name in DARK_FIGURES else {})
 
 
-def main() -> None:
-    parser = command_line(__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help="beginning of a path in results/; default: all")
-    chosen = parser.parse_args().names
+def draw_files(names: Sequence[str]) -> None:
+    """Write the figures whose path begins with one of the names."""
     for name in FIGURES:
-        if chosen and not name.startswith(tuple(chosen)):
+        if not name.startswith(tuple(names)):
             continue
         for path, data in draw(name).items():
             with atomic_write(RESULTS / path) as partial:
@@ -259,4 +226,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    parser = command_line(__doc__)
+    parser.add_argument("names", nargs="*", default=[""], metavar="NAME", help="beginning of a path in results/")
+    run_command(parser, draw_files)

@@ -24,7 +24,7 @@ from timm.data.dataset_factory import create_dataset
 from timm.data.loader import create_loader
 from torch import nn
 
-from benchmarks.timing import Row, fastest, in_turns, parser, ratio, report_rows
+from benchmarks.timing import Row, fastest, in_turns, parser, ratio, run_benchmark
 from benchmarks.training_step import Step, attending
 from vit_vs_cnn.data.batches import TrainingData
 from vit_vs_cnn.data.image_cache import open_folder
@@ -81,9 +81,8 @@ def decode(root: str) -> LabelledImages:
 def train_ours(network: nn.Module, images: LabelledImages, args: argparse.Namespace, steps: int) -> None:
     """Training in the precision, and with the attention, that a run chooses."""
     network = attending(network, fused=not bfloat16_units())
-    augmentation = Augmentation(resized_crop=(0.08, 1.0))
     options: dict[str, Any] = {"batch_size": args.batch_size, "steps": steps, "channels_last": not bfloat16_units()}
-    data = TrainingData(images, None, augmentation=augmentation, **options)
+    data = TrainingData(images, None, augmentation=Augmentation(resized_crop=(0.08, 1.0)), **options)
     if data.channels_last:
         network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     arguments: dict[str, Any] = {"max_steps": steps, "max_epochs": 1, "accelerator": "cpu"}
@@ -122,15 +121,13 @@ def compare(name: str, args: argparse.Namespace, root: str) -> list[Row]:
     return [*rows, ratio(f"{case}, decoded images, {versus}", times["timm"], times["ours"], goal=1.1)]
 
 
-def main() -> None:
-    options = parser(__doc__, threads=2, repeats=2)
-    options.set_defaults(batch_size=16, device="cpu")
-    args = options.parse_args()
-    torch.set_num_threads(args.threads)
+def compare_networks(args: argparse.Namespace) -> list[Row]:
     with tempfile.TemporaryDirectory() as root:
         write_photographs(Path(root), PHOTOGRAPHS)
-        report_rows([row for name in NETWORKS for row in compare(name, args, root)], args.json)
+        return [row for name in NETWORKS for row in compare(name, args, root)]
 
 
 if __name__ == "__main__":
-    main()
+    arguments = parser(__doc__, threads=2, repeats=2)
+    arguments.set_defaults(batch_size=16, device="cpu")
+    run_benchmark(arguments, compare_networks)

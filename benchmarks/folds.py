@@ -18,14 +18,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from benchmarks import command_line, markdown_table
+from benchmarks import command_line, markdown_table, run_command
 from benchmarks.timing import environment
 from vit_vs_cnn.data.cifar import load_plain_pickle
 from vit_vs_cnn.statistics.mean_distribution import SeedScores
 from vit_vs_cnn.statistics.pair_comparison import Conclusion, PairComparison, compare_models
 from vit_vs_cnn.statistics.variance import pool_seed_variance
 
-IMAGES, SEEDS, FOLDS, HELD_OUT = 300, 3, 5, 10_000
+SAMPLES, IMAGES, SEEDS, FOLDS, HELD_OUT = 200, 300, 3, 5, 10_000
 FEATURES, PATCH, PENALTY = 400, 6, 0.1
 #: Training subsets: all images that are not held out, divided by these numbers.
 SHARES = (4, 2, 1)
@@ -78,17 +78,14 @@ def compare(rows: list[list[list[np.ndarray]]], *, rotating: bool) -> PairCompar
     return compare_models(("patches", "colours"), *scores, seed_variance=variance, fold_train_size=train_size)
 
 
-def main() -> None:
-    parser = command_line(__doc__)
-    parser.add_argument("--root", type=Path, default=Path("data"), help="folder with cifar-100-python")
-    parser.add_argument("--draws", type=int, default=200)
-    args = parser.parse_args()
+def coverage_table(root: Path) -> str:
+    """Markdown table of the coverage and power of both ways to test, below the true difference."""
     start = time.perf_counter()
-    images, labels = read_images(args.root)
+    images, labels = read_images(root)
     features = [[make(images, seed) for seed in range(SEEDS)] for make in (patch_features, colour_features)]
     results: dict[bool, list[PairComparison]] = {True: [], False: []}
     differences = []
-    for draw in range(args.draws):
+    for draw in range(SAMPLES):
         order = torch.from_numpy(np.random.default_rng([draw, 1]).permutation(len(images)))
         folds, rest = order[:IMAGES].chunk(FOLDS), order[IMAGES : IMAGES + HELD_OUT]
         for rotating, comparisons in results.items():
@@ -105,8 +102,7 @@ def main() -> None:
                     differences.append(patches - colours)
             comparisons.append(compare(rows, rotating=rotating))
     true = float(np.mean(differences))
-    print(environment("numpy", "scipy", "torch"))
-    print(f"true difference {100 * true:.2f} points; {args.draws} samples of {IMAGES} images, {SEEDS} seeds\n")
+    about = f"true difference {100 * true:.2f} points; {SAMPLES} samples of {IMAGES} images, {SEEDS} seeds"
     lines = []
     for rotating, comparisons in results.items():
         intervals = [comparison.difference for comparison in comparisons]
@@ -115,9 +111,11 @@ def main() -> None:
         width = np.mean([interval.high - interval.low for interval in intervals])
         name = "rotating folds, 3 x 60" if rotating else "fixed split, 60"
         lines.append([name, f"{100 * covered:.1f} %", f"{100 * significant:.1f} %", f"{100 * width:.1f}"])
-    print(markdown_table(["test images", "coverage of 95 % intervals", "significant", "mean width, points"], lines))
-    print(f"\n{time.perf_counter() - start:.0f} s")
+    table = markdown_table(["test images", "coverage of 95 % intervals", "significant", "mean width, points"], lines)
+    return f"{environment('numpy', 'scipy', 'torch')}\n{about}\n\n{table}\n\n{time.perf_counter() - start:.0f} s"
 
 
 if __name__ == "__main__":
-    main()
+    parser = command_line(__doc__)
+    parser.add_argument("--root", type=Path, default=Path("data"), help="folder with cifar-100-python")
+    run_command(parser, coverage_table)

@@ -4,13 +4,13 @@
 
 The largest size of every recorded experiment is left out and forecast from the smaller ones, for every model and
 budget. Experiments with fewer than three smaller sizes are skipped. A forecast that users see needs four sizes
-(``regimes.forecast.MIN_SIZES_FOR_FORECAST``) and goes to twice the largest; here some go further from fewer sizes.
+(``analysis.forecast.MIN_SIZES_FOR_FORECAST``) and goes to twice the largest; here some go further from fewer sizes.
 """
 
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks import command_line, markdown_table
+from benchmarks import command_line, markdown_table, run_command
 from vit_vs_cnn.analysis.budgets import BudgetResults
 from vit_vs_cnn.analysis.forecast import MIN_SIZES_FOR_FORECAST, Forecast, extrapolate
 from vit_vs_cnn.analysis.measurements import AccuracyPoint
@@ -30,12 +30,11 @@ def forecasts(folder: Path) -> Iterator[tuple[str, list[AccuracyPoint], Forecast
                     yield str(path.parent.relative_to(folder)), curve, extrapolate(curve[:-1], curve[-1].train_size)
 
 
-def main() -> None:
-    parser = command_line(__doc__)
-    parser.add_argument("folder", type=Path, help="folder of records")
+def report_forecasts(folder: Path) -> str:
+    """Markdown table of all forecasts, and the share of intervals that contain the measured accuracy."""
     inside: dict[bool, list[bool]] = {True: [], False: []}
     rows = []
-    for name, curve, forecast in forecasts(parser.parse_args().folder):
+    for name, curve, forecast in forecasts(folder):
         point, estimate = curve[-1], forecast.accuracy
         holds = estimate.low <= point.accuracy.value <= estimate.high
         inside[len(curve) > MIN_SIZES_FOR_FORECAST].append(holds)
@@ -44,13 +43,16 @@ def main() -> None:
         cells = [name, point.model, point.budget, sizes, f"{point.train_size:,}", values[0]]
         rows.append([*cells, f"{values[1]} to {values[2]}", values[3], "yes" if holds else "no"])
     columns = ["experiment", "model", "budget", "from sizes", "to", "forecast, %", "interval", "measured, %", "inside"]
-    print(markdown_table(columns, rows))
+    lines = [markdown_table(columns, rows)]
     for enough, coverage in inside.items():
         if coverage:
             count = f"{sum(coverage)} of {len(coverage)} ({100 * sum(coverage) / len(coverage):.0f} %)"
             sizes = "four or more" if enough else "three"
-            print(f"\nFrom {sizes} sizes: {count} intervals contain the measured accuracy")
+            lines.append(f"\nFrom {sizes} sizes: {count} intervals contain the measured accuracy")
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":
-    main()
+    parser = command_line(__doc__)
+    parser.add_argument("folder", type=Path, help="folder of records")
+    run_command(parser, report_forecasts)

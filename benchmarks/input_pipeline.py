@@ -8,8 +8,9 @@ tensors. The torchvision ways run in a DataLoader with two persistent workers. T
 batches of 128 images, workers already running; nothing is trained meanwhile.
 """
 
+import argparse
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -21,8 +22,10 @@ from torch.utils.data import DataLoader, Dataset
 from torchvision import transforms
 from torchvision.transforms import v2
 
-from benchmarks.timing import Row, in_turns, parser, ratio, report_rows
-from vit_vs_cnn.data.augmentation.augmenter import Augmentation, Augmenter
+from benchmarks.timing import Row, in_turns, parser, ratio, run_benchmark
+from vit_vs_cnn.data.batches import TrainingBatches, TrainingData
+from vit_vs_cnn.data.images import LabelledImages
+from vit_vs_cnn.data.options import Augmentation
 
 #: Batches of a timed pass, and images of a batch.
 BATCHES, BATCH_SIZE = 40, 128
@@ -39,8 +42,7 @@ class TransformedImages(Dataset):
 
     def __init__(self, images: Tensor, labels: Tensor, transform: Callable, *, pil: bool) -> None:
         self.images = images.permute(0, 2, 3, 1).contiguous().numpy() if pil else images
-        self.labels = labels
-        self.transform = transform
+        self.labels, self.transform = labels, transform
 
     def __len__(self) -> int:
         return len(self.images)
@@ -60,18 +62,10 @@ def torchvision_transform(config: Augmentation, module: Any, to_float: Callable)
     return module.Compose([*first, *policy, to_float, module.Normalize(MEAN, STD), *erasing])
 
 
-class OurLoader:
-    """One pass in random order over images in memory."""
-
-    def __init__(self, images: Tensor, labels: Tensor, config: Augmentation, batch_size: int) -> None:
-        self.images, self.labels, self.batch_size = images, labels, batch_size
-        self.augmenter = Augmenter(config, mean=MEAN, std=STD, num_classes=10)
-        self.generator = torch.Generator().manual_seed(0)
-
-    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
-        for indices in torch.randperm(len(self.images), generator=self.generator).split(self.batch_size):
-            draws = self.augmenter.draw(len(indices), self.generator)
-            yield self.augmenter(self.images[indices], self.labels[indices], draws)
+def training_batches(images: Tensor, labels: Tensor, config: Augmentation, batch_size: int) -> TrainingBatches:
+    """Batches of a run; a pass has as many images as there are."""
+    data, steps = LabelledImages(images, labels, tuple("0123456789")), len(images) // batch_size
+    return TrainingBatches(TrainingData(data, None, augmentation=config, batch_size=batch_size, steps=steps))
 
 
 def loaders_of(config: Augmentation) -> dict[str, Iterable]:
@@ -81,24 +75,22 @@ def loaders_of(config: Augmentation) -> dict[str, Iterable]:
     pil = TransformedImages(images, labels, torchvision_transform(config, transforms, transforms.ToTensor()), pil=True)
     of_tensors = torchvision_transform(config, v2, v2.ToDtype(torch.float32, scale=True))
     tensor = TransformedImages(images, labels, of_tensors, pil=False)
-    ours = OurLoader(images, labels, config, BATCH_SIZE)
-    return {OURS: ours, PIL: DataLoader(pil, **settings), TENSOR: DataLoader(tensor, **settings)}
+    loaders = {PIL: DataLoader(pil, **settings), TENSOR: DataLoader(tensor, **settings)}
+    return {OURS: training_batches(images, labels, config, BATCH_SIZE), **loaders}
 
 
-def main() -> None:
-    arguments = parser(__doc__, repeats=7).parse_args()
-    torch.set_num_threads(arguments.threads)
-    torch.manual_seed(0)
+def compare(args: argparse.Namespace) -> list[Row]:
+    """Time of our pipeline, and speedups over the others."""
     rows = []
     for recipe, config in RECIPES.items():
         loaders = loaders_of(config)
         passes = {way: partial(deque, loader, maxlen=0) for way, loader in loaders.items()}
-        times = in_turns(passes, arguments.repeats, warm_up=1)  # the first turn starts the workers
+        times = in_turns(passes, args.repeats, warm_up=1)  # the first turn starts the workers
         milliseconds = 1000 * float(np.median(times[OURS])) / BATCHES
         rows.append(Row(f"pipeline, {recipe}, ours", milliseconds, unit="ms per batch"))
         rows += [ratio(f"pipeline, {recipe}, vs {way}", times[way], times[OURS], goal=5) for way in (PIL, TENSOR)]
-    report_rows(rows, arguments.json)
+    return rows
 
 
 if __name__ == "__main__":
-    main()
+    run_benchmark(parser(__doc__, repeats=7), compare)

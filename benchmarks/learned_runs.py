@@ -10,7 +10,7 @@ the comparisons of the command by Holm's method.
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks import markdown_table, run_model_table
+from benchmarks import command_line, markdown_table, run_command
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.runs.record import TABLE, read_result_table
 from vit_vs_cnn.statistics.significance import fisher_exact, holm
@@ -31,10 +31,16 @@ def count_learned(argument: str) -> tuple[int, int]:
     return sum(accuracy >= MIN_ACCURACY for accuracy in accuracies), len(accuracies)
 
 
-def table_of(arguments: Sequence[str]) -> str:
-    """Markdown table with a row for each two arguments."""
-    names = [f"{Path(record).name} {model}" for record, _, model in (text.rpartition(":") for text in arguments)]
-    counts = [count_learned(argument) for argument in arguments]
+def table_of(models: Sequence[str]) -> str:
+    """Markdown table with a row for each two models.
+
+    Raises:
+        InputError: an odd number of models, or one of them is missing.
+    """
+    if len(models) % 2:
+        raise InputError("give an even number of models")
+    names = [f"{Path(record).name} {model}" for record, _, model in (text.rpartition(":") for text in models)]
+    counts = [count_learned(model) for model in models]
     texts = [f"{name}: {learned} of {runs}" for name, (learned, runs) in zip(names, counts, strict=True)]
     p_values = [fisher_exact(*first, *second) for first, second in zip(counts[::2], counts[1::2], strict=True)]
     pairs = zip(texts[::2], texts[1::2], p_values, holm(p_values), strict=True)
@@ -43,4 +49,6 @@ def table_of(arguments: Sequence[str]) -> str:
 
 
 if __name__ == "__main__":
-    run_model_table(__doc__, table_of)
+    parser = command_line(__doc__)
+    parser.add_argument("models", metavar="RECORD:MODEL", nargs="+")
+    run_command(parser, table_of)

@@ -16,6 +16,7 @@ Peak memory is that of a forward and backward pass, outputs and gradients includ
 On a busy machine set ``OMP_WAIT_POLICY=passive``. Otherwise waiting threads take time from the other programs.
 """
 
+import argparse
 from collections.abc import Callable
 from functools import partial
 from itertools import product
@@ -26,7 +27,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
-from benchmarks.timing import Row, in_turns, parser, peak_megabytes, ratio, report_rows
+from benchmarks.timing import Row, in_turns, parser, peak_megabytes, ratio, run_benchmark
 from vit_vs_cnn.attention import local_attention
 from vit_vs_cnn.attention.windows.neighbourhood import Neighbourhood, bias_index_matrix
 from vit_vs_cnn.errors import one_line
@@ -109,14 +110,12 @@ def compare_sizes(repeats: int) -> list[Row]:
     return rows
 
 
-def main() -> None:
-    args = parser(__doc__, threads=2).parse_args()
-    torch.set_num_threads(args.threads)
+def compare_all(args: argparse.Namespace) -> list[Row]:
     rows = []
     for precision, side, is_biased in product(PRECISIONS, SIDES, (False, True)):
         rows += compare(side, precision, args.repeats, is_biased=is_biased)
-    report_rows([*rows, *compare_sizes(max(args.repeats // 3, 2))], args.json)
+    return [*rows, *compare_sizes(max(args.repeats // 3, 2))]
 
 
 if __name__ == "__main__":
-    main()
+    run_benchmark(parser(__doc__, threads=2), compare_all)

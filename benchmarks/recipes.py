@@ -21,7 +21,7 @@ from typing import Any
 import pandas
 from rich.console import Console
 
-from benchmarks import command_line, markdown_table, print_text
+from benchmarks import command_line, markdown_table, run_command
 from vit_vs_cnn.api import load_experiment
 from vit_vs_cnn.config.experiment import Experiment
 from vit_vs_cnn.errors import InputError
@@ -30,8 +30,6 @@ from vit_vs_cnn.runs.result import group_results
 from vit_vs_cnn.runs.trials import TRIALS_FILE, read_trials
 
 FACTORS = (1 / 9, 1 / 3, 1.0, 3.0, 9.0)
-#: Models without --models.
-MODELS = ("resnet8", "vit_nano", "resnet20", "vit_tiny")
 
 
 def rank_table(folders: Iterable[Path]) -> str:
@@ -50,11 +48,8 @@ def rank_table(folders: Iterable[Path]) -> str:
         raise InputError(f"{min(missing)}: the searches have no trial in common")
     accuracies.insert(0, "mean", accuracies.mean(axis=1))
     ranked = accuracies.sort_values(["model", "mean"], ascending=[True, False])
-    rows = [
-        [*names, *(f"{accuracy:.1f}" for accuracy in row)]
-        for names, row in zip(ranked.index, ranked.to_numpy(), strict=True)
-    ]
-    return markdown_table([*ranked.index.names, *ranked.columns], rows)
+    texts = ranked.map("{:.1f}".format).reset_index()
+    return markdown_table([*texts.columns], texts.to_numpy())
 
 
 def make_experiment(models: Mapping[str, Any], options: argparse.Namespace) -> Experiment:
@@ -119,26 +114,26 @@ def accuracy_table(experiment: Experiment) -> str:
     return markdown_table(["model", "optimizer", "learning rate", "accuracy, %", "sd over seeds", "seeds"], rows)
 
 
-def main() -> None:
+def make_table(**arguments: Any) -> str:
+    """Table of a command with its arguments."""
+    options = argparse.Namespace(**arguments)
+    if options.command == "rank":
+        return rank_table(options.folders)
+    models_of = scanned_models if options.command == "scan" else named_models
+    return accuracy_table(make_experiment(models_of(options), options))
+
+
+if __name__ == "__main__":
     parser = command_line(__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     rank = commands.add_parser("rank", help="rank the recipes of several searches")
     rank.add_argument("folders", nargs="+", type=Path, metavar="FOLDER", help="folders with tuning.csv")
     for name, text in (("scan", "vary the recommended learning rates"), ("names", "compare recipes of models")):
         command = commands.add_parser(name, help=text)
-        command.add_argument("--models", nargs="+", default=MODELS, help="names of models")
+        command.add_argument("--models", nargs="+", default=["resnet8", "vit_nano", "resnet20", "vit_tiny"])
         command.add_argument("--source", choices=("cifar10", "cifar100", "folder"), default="cifar10", help="images")
         command.add_argument("--data", default="data", help="folder of the images (default: data)")
         command.add_argument("--steps", type=int, default=300, help="optimizer steps (default: 300)")
         command.add_argument("--size", type=int, default=8000, help="labelled images, a quarter of them for validation")
         command.add_argument("--seeds", type=int, default=3, help="number of seeds (default: 3)")
-    options = parser.parse_args()
-    if options.command == "rank":
-        print_text(lambda: rank_table(options.folders))
-    else:
-        models_of = scanned_models if options.command == "scan" else named_models
-        print_text(lambda: accuracy_table(make_experiment(models_of(options), options)))
-
-
-if __name__ == "__main__":
-    main()
+    run_command(parser, make_table)

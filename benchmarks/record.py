@@ -14,12 +14,11 @@ import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import yaml
 
-from benchmarks import command_line, print_text, save_arrays
+from benchmarks import command_line, run_command, save_arrays
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.files import write_text
 from vit_vs_cnn.runs.experiment_folder import read_finished_results
@@ -58,7 +57,10 @@ def record(run: Path, folder: Path) -> int:
     write_text(folder / TABLE, table_text([result.to_row() for result in results]))
     save_arrays(folder / PREDICTIONS, pack_predictions(predictions))
     _copy(run, folder)
-    write_text(folder / "experiment.yaml", yaml.safe_dump(_without_paths(run / "experiment.yaml"), sort_keys=False))
+    values = yaml.safe_load((run / CONFIG).read_text(encoding="utf-8"))
+    values |= {"output": "runs"}
+    values["data"]["root"] = "data"
+    write_text(folder / CONFIG, yaml.safe_dump(values, sort_keys=False))
     return len(results)
 
 
@@ -81,9 +83,9 @@ def unpack(folder: Path, run: Path) -> int:
     _copy(folder, run)
     budgets = {path.name: budget.to_dict() for path, result in runs.items() if (budget := result.parsed_budget)}
     write_text(run / "runs.json", json.dumps(budgets, indent=1))
-    values = yaml.safe_load((folder / "experiment.yaml").read_text(encoding="utf-8"))
+    values = yaml.safe_load((folder / CONFIG).read_text(encoding="utf-8"))
     values |= {"output": str(run.parent), "name": run.name}
-    write_text(run / "experiment.yaml", yaml.safe_dump(values, sort_keys=False))
+    write_text(run / CONFIG, yaml.safe_dump(values, sort_keys=False))
     return len(runs)
 
 
@@ -163,26 +165,19 @@ def _copy(source: Path, target: Path) -> None:
             shutil.copyfile(source / name, target / name)
 
 
-def _without_paths(path: Path) -> dict[str, Any]:
-    values = yaml.safe_load(path.read_text(encoding="utf-8"))
-    values |= {"output": "runs"}
-    values["data"]["root"] = "data"
-    return values
+def convert(source: Path, target: Path, *, is_recorded: bool) -> str:
+    """Record an experiment, or unpack a record. Returns what was written, and the next command."""
+    count = (unpack if is_recorded else record)(source, target)
+    then = f"train --config {target}/experiment.yaml" if is_recorded else f"report {target}"
+    return f"{count} runs in {target}; next: python -m vit_vs_cnn {then}"
 
 
 def main(words: list[str] | None = None) -> None:
     parser = command_line(__doc__, "python -m benchmarks.record")
     parser.add_argument("source", type=Path, metavar="SOURCE", help="folder of an experiment, or of a record")
     parser.add_argument("target", type=Path, metavar="TARGET", help="folder to write")
-    parser.add_argument("--unpack", action="store_true", help="SOURCE is a record")
-    args = parser.parse_args(words)
-
-    def convert() -> str:
-        count = (unpack if args.unpack else record)(args.source, args.target)
-        then = f"train --config {args.target}/experiment.yaml" if args.unpack else f"report {args.target}"
-        return f"{count} runs in {args.target}; next: python -m vit_vs_cnn {then}"
-
-    print_text(convert)
+    parser.add_argument("--unpack", dest="is_recorded", action="store_true", help="SOURCE is a record")
+    run_command(parser, convert, words)
 
 
 if __name__ == "__main__":

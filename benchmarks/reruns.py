@@ -14,7 +14,7 @@ import numpy as np
 import pandas
 from scipy import stats
 
-from benchmarks import command_line, markdown_table, print_text
+from benchmarks import command_line, markdown_table, run_command
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.runs.experiment_folder import read_finished_results
 
@@ -52,11 +52,10 @@ def spread(differences: Sequence[float]) -> tuple[float, float, float]:
     return float(np.sqrt(squares / k)), low, high
 
 
-def table_of(run: Path, rerun: Path) -> str:
+def table_of(run: Path, other: Path) -> str:
     """Markdown table with a row for each model, size and budget, for each model, and for all runs."""
-    differences = 100 * paired_differences(run, rerun)
-    places = differences.groupby(COLUMNS[:3])
-    groups = [*places, *differences.groupby("model"), ("all", differences)]
+    differences = 100 * paired_differences(run, other)
+    groups = [*differences.groupby(COLUMNS[:3]), *differences.groupby("model"), ("all", differences)]
     lines = []
     for place, values in groups:
         names = [place, "", ""] if isinstance(place, str) else [*place, "", ""][:3]
@@ -65,13 +64,8 @@ def table_of(run: Path, rerun: Path) -> str:
     return markdown_table([*COLUMNS[:3], "pairs", "sd of a rerun, points", "95 % interval", "largest"], lines)
 
 
-def main() -> None:
+if __name__ == "__main__":
     parser = command_line(__doc__)
     parser.add_argument("run", type=Path)
     parser.add_argument("other", type=Path)
-    args = parser.parse_args()
-    print_text(lambda: table_of(args.run, args.other))
-
-
-if __name__ == "__main__":
-    main()
+    run_command(parser, table_of)

@@ -17,12 +17,12 @@ from typing import Any
 
 from rich.console import Console
 
-from benchmarks import command_line, markdown_table
+from benchmarks import ROOT, command_line, markdown_table, run_command
 from benchmarks.timing import Row, report_rows
 from vit_vs_cnn.api import load_experiment
+from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments.runner import run_experiment
 
-ROOT = Path(__file__).parents[1]
 #: Multiples of four: few and many runs whose CPU seconds, and whose file operations, are measured.
 TIMED_RUNS, TRACED_RUNS = (4, 36), (8, 16)
 RUNS, RUN_SECONDS, NODES, WORKERS_OF_NODE, TASKS = 10_000, 60, (1, 4, 16, 64), 16, (16, 64, 256, 1024)
@@ -81,8 +81,8 @@ def array_table(trained: float, finished: float) -> str:
     return markdown_table(("tasks", "time", "file operations", "per second"), rows)
 
 
-def main() -> None:
-    command_line(__doc__).parse_args()
+def print_costs() -> str:
+    """Print the costs of a run and the time on a Ray cluster. Returns the time of an array of tasks."""
     rows, costs = list[Row](), dict[str, float]()
     with tempfile.TemporaryDirectory() as folder:
         for name in ("processes", "ray"):
@@ -97,10 +97,10 @@ def main() -> None:
     formula = f"time = {RUN_SECONDS} s x runs / workers, at least runs x CPU of the command for a run"
     print(f"\n{RUNS:,} runs on a Ray cluster: {formula}\n\n{ray_table(costs['ray'])}\n")
     if "finished" not in costs:
-        raise SystemExit("file operations are not measured, because strace is missing (apt install strace)")
+        raise InputError("file operations are not measured, because strace is missing (apt install strace)")
     formula = "file operations = runs x (those of a trained run + tasks x those of a finished run)"
-    print(f"{RUNS:,} runs in an array: {formula}\n\n{array_table(costs['trained'], costs['finished'])}")
+    return f"{RUNS:,} runs in an array: {formula}\n\n{array_table(costs['trained'], costs['finished'])}"
 
 
 if __name__ == "__main__":
-    main()
+    run_command(command_line(__doc__), print_costs)

@@ -9,14 +9,14 @@ import argparse
 import time
 from collections.abc import Callable
 from functools import partial
-from itertools import count, product
+from itertools import chain, product, repeat
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.input_pipeline import OurLoader
-from benchmarks.timing import Row, parser, report_rows
+from benchmarks.input_pipeline import training_batches
+from benchmarks.timing import Row, parser, run_benchmark
 from benchmarks.training_step import as_runs_train
 from vit_vs_cnn.data.augmentation.augmenter import Augmentation
 from vit_vs_cnn.models import create_model
@@ -37,8 +37,8 @@ def timed_parts(parts: dict[str, Callable[[], object]], repeats: int) -> dict[st
 def of_network(name: str, precision: str, args: argparse.Namespace) -> list[Row]:
     step = as_runs_train(create_model(name, image_size=32, num_classes=10), args, precision)
     pixels = torch.randint(0, 256, (20 * args.batch_size, 3, 32, 32), dtype=torch.uint8)
-    loader = OurLoader(pixels, torch.randint(0, 10, (len(pixels),)), Augmentation(), args.batch_size)
-    batches, losses = (batch for _ in count() for batch in loader), list[Tensor]()
+    loader = training_batches(pixels, torch.randint(0, 10, (len(pixels),)), Augmentation(), args.batch_size)
+    batches, losses = chain.from_iterable(repeat(loader)), list[Tensor]()
     muon = StackedMuon(step.network.parameters(), lr=0.0)
     parts = {
         "next batch": partial(next, batches),
@@ -48,19 +48,15 @@ def of_network(name: str, precision: str, args: argparse.Namespace) -> list[Row]
         "Muon": muon.step,
         "gradients to none": step.optimizer.zero_grad,
     }
-    case = f"{name}, {precision}"
-    return [Row(f"{case}, {part}", value, unit="ms") for part, value in timed_parts(parts, args.repeats + 2).items()]
+    times = timed_parts(parts, args.repeats + 2)
+    return [Row(f"{name}, {precision}, {part}", value, unit="ms") for part, value in times.items()]
 
 
-def main() -> None:
-    options = parser(__doc__)
-    options.set_defaults(batch_size=64, device="cpu")
-    args = options.parse_args()
-    torch.set_num_threads(args.threads)
-    torch.manual_seed(0)
-    cases = product(("vit_nano", "resnet8"), ("fp32", "bf16"))
-    report_rows([row for case in cases for row in of_network(*case, args)], args.json)
+def of_networks(args: argparse.Namespace) -> list[Row]:
+    return [row for case in product(("vit_nano", "resnet8"), ("fp32", "bf16")) for row in of_network(*case, args)]
 
 
 if __name__ == "__main__":
-    main()
+    arguments = parser(__doc__)
+    arguments.set_defaults(batch_size=64, device="cpu")
+    run_benchmark(arguments, of_networks)

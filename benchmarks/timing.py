@@ -47,21 +47,15 @@ class Row:
     note: str = ""
 
     @property
-    def is_met(self) -> bool:
-        """True if the value reaches its goal, or has none."""
-        if self.goal is None:
-            return True
-        if self.value is None:
-            return False
-        return self.value <= self.goal if self.at_most else self.value >= self.goal
-
-    @property
     def cells(self) -> list[str]:
         """Cells of a table with ``COLUMNS``."""
         value = f"failed: {self.note}" if self.value is None else f"{self.value:.3g} {self.unit}"
         spread = "" if self.low is None or self.high is None else f"{self.low:.3g} to {self.high:.3g}"
-        goal = "" if self.goal is None else f"{'at most' if self.at_most else 'at least'} {self.goal:g}"
-        return [self.name, value, spread, goal if self.is_met else f"{goal}, **missed**"]
+        if self.goal is None:
+            return [self.name, value, spread, ""]
+        sign, goal = (-1, f"at most {self.goal:g}") if self.at_most else (1, f"at least {self.goal:g}")
+        is_met = self.value is not None and sign * self.value >= sign * self.goal
+        return [self.name, value, spread, goal if is_met else f"{goal}, **missed**"]
 
 
 def in_turns(ways: Mapping[str, Callable[[], object]], repeats: int, *, warm_up: int = 2) -> dict[str, np.ndarray]:
@@ -116,6 +110,14 @@ def parser(about: str | None, *, threads: int = 1, repeats: int = 15) -> argpars
     arguments.add_argument("--repeats", type=int, default=repeats, help="timed passes of each way")
     arguments.add_argument("--json", type=Path, help="write the rows there, too")
     return arguments
+
+
+def run_benchmark(arguments: argparse.ArgumentParser, measure: Callable[[argparse.Namespace], Sequence[Row]]) -> None:
+    """Measure with the arguments of the command line, in ``--threads``, and report the rows."""
+    args = arguments.parse_args()
+    torch.manual_seed(0)
+    torch.set_num_threads(args.threads)
+    report_rows(measure(args), args.json)
 
 
 def report_rows(rows: Sequence[Row], path: Path | None) -> None:

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torchvision.models.resnet import BasicBlock
 
-from benchmarks.timing import Row, fastest, in_turns, parser, ratio, report_rows
+from benchmarks.timing import Row, fastest, in_turns, parser, ratio, run_benchmark
 from vit_vs_cnn.devices import bfloat16_units, synchronize
 from vit_vs_cnn.models import VisionTransformer, create_model
 from vit_vs_cnn.models.cost import count_parameters
@@ -31,8 +31,12 @@ from vit_vs_cnn.training.classifier import compile_steps
 from vit_vs_cnn.training.masked_patches import PixelPredictor
 from vit_vs_cnn.training.muon import StackedMuon
 
-#: Width, depth, heads, share of the MLP.
-SIZES = {"nano": (64, 4, 4, 2.0), "medium": (192, 9, 12, 2.0), "256x7": (256, 7, 4, 4.0)}
+#: Shapes of the ViTs.
+SIZES: dict[str, dict[str, Any]] = {
+    "nano": {"embed_dim": 64, "depth": 4, "num_heads": 4, "mlp_ratio": 2.0},
+    "medium": {"embed_dim": 192, "depth": 9, "num_heads": 12, "mlp_ratio": 2.0},
+    "256x7": {"embed_dim": 256, "depth": 7, "num_heads": 4, "mlp_ratio": 4.0},
+}
 GOALS = {"fp32": 1.10, "bf16": 1.4}
 FUSED, WRITTEN_OUT, OURS = "fused", "written out", "ours"
 
@@ -65,27 +69,22 @@ def as_runs_train(network: nn.Module, args: argparse.Namespace, precision: str) 
     return Step(network, args, precision, *["channels last"] * (precision == "fp32"))
 
 
-def check_same_size(ours: nn.Module, peer: nn.Module) -> None:
-    """Exit unless both have the same number of parameters."""
-    if count_parameters(ours) != count_parameters(peer):
-        raise SystemExit(f"not the same shape: {count_parameters(ours)} and {count_parameters(peer)} parameters")
-
-
 def versus_faster(name: str, times: Mapping[str, np.ndarray], goal: float | None) -> Row:
     """Speedup of ours over the fastest of the others."""
     best = fastest({way: seconds for way, seconds in times.items() if way != OURS})
     return ratio(f"{name} ({best})", times[best], times[OURS], goal=goal)
 
 
+def timm_vit(size: str) -> nn.Module:
+    """timm's ViT of a size, with the mean of the tokens in place of a class token."""
+    options: dict[str, Any] = {"img_size": 32, "patch_size": 4, "class_token": False, "global_pool": "avg"}
+    return TimmVisionTransformer(num_classes=10, **SIZES[size], **options)
+
+
 def vits(args: argparse.Namespace, size: str, precision: str) -> dict[str, Step]:
     """Our ViT and timm's of the same shape, with both of its settings of attention."""
-    embed_dim, depth, num_heads, mlp_ratio = SIZES[size]
-    shape = {"embed_dim": embed_dim, "depth": depth, "num_heads": num_heads, "mlp_ratio": mlp_ratio}
-    ours = VisionTransformer(image_size=32, patch_size=4, num_classes=10, **shape)
-    timms = TimmVisionTransformer(
-        img_size=32, patch_size=4, num_classes=10, class_token=False, global_pool="avg", **shape
-    )
-    check_same_size(ours, timms)
+    ours, timms = VisionTransformer(image_size=32, patch_size=4, num_classes=10, **SIZES[size]), timm_vit(size)
+    assert count_parameters(ours) == count_parameters(timms)
     ways = {OURS: ours, FUSED: attending(timms, fused=True), WRITTEN_OUT: attending(timms, fused=False)}
     return {name: Step(network, args, precision) for name, network in ways.items()}
 
@@ -129,7 +128,7 @@ def torchvision_resnet8() -> nn.Module:
 def of_resnets(args: argparse.Namespace) -> list[Row]:
     """ResNet-8 compared with one of torchvision's blocks, in the layouts of a run and in the faster one."""
     ours, peer = create_model("resnet8", image_size=32, num_classes=10), torchvision_resnet8()
-    check_same_size(ours, peer)
+    assert count_parameters(ours) == count_parameters(peer)
     rows = []
     for precision in args.precision:
         ways = {OURS: as_runs_train(copy.deepcopy(ours), args, precision)}
@@ -214,23 +213,15 @@ def of_pretraining(args: argparse.Namespace) -> list[Row]:
     return [rate, ratio("masked pretraining, vit_nano, vs a plain loop", times["plain"], times["ours"], goal=1.0)]
 
 
-def main() -> None:
+def compare(args: argparse.Namespace) -> list[Row]:
+    others = (of_resnets, by_default, of_precisions, of_muon, of_pretraining) if args.device == "cpu" else ()
+    return [row for rows_of in (of_vits, *others) for row in rows_of(args)]
+
+
+if __name__ == "__main__":
     arguments = parser(__doc__)
     arguments.add_argument("--batch-size", type=int, default=128)
     arguments.add_argument("--sizes", nargs="+", choices=SIZES, default=[*SIZES])
     arguments.add_argument("--precision", nargs="+", choices=GOALS, default=[*GOALS])
     arguments.add_argument("--device", default="cpu")
-    args = arguments.parse_args()
-    torch.manual_seed(0)
-    torch.set_num_threads(args.threads)
-    rows = of_vits(args)
-    more = (
-        (*of_resnets(args), *by_default(args), *of_precisions(args), *of_muon(args), *of_pretraining(args))
-        if args.device == "cpu"
-        else ()
-    )
-    report_rows([*rows, *more], args.json)
-
-
-if __name__ == "__main__":
-    main()
+    run_benchmark(arguments, compare)

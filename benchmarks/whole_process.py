@@ -9,6 +9,7 @@ threads and ``precision: auto``. Its time includes the report. Six runs are one 
 after the other, are taken to need six times the time of one.
 """
 
+import argparse
 import os
 import tempfile
 from functools import partial
@@ -18,14 +19,14 @@ from typing import Any
 import lightning
 import torch
 import torchmetrics
-from timm.models.vision_transformer import VisionTransformer
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, Subset
 from torchvision import transforms
 
 from benchmarks.input_pipeline import MEAN, STD, TransformedImages, torchvision_transform
 from benchmarks.start import seconds
-from benchmarks.timing import in_turns, parser, ratio, report_rows
+from benchmarks.timing import Row, in_turns, parser, ratio, run_benchmark
+from benchmarks.training_step import timm_vit
 from vit_vs_cnn.data.augmentation.augmenter import Augmentation
 from vit_vs_cnn.data.cifar import CifarSource
 from vit_vs_cnn.data.options import CifarOptions
@@ -38,21 +39,17 @@ class Script(lightning.LightningModule):
 
     def __init__(self) -> None:
         super().__init__()
-        shape = {"embed_dim": 64, "depth": 4, "num_heads": 4, "mlp_ratio": 2.0}
-        self.network = VisionTransformer(
-            img_size=32, patch_size=4, num_classes=10, class_token=False, global_pool="avg", **shape
-        )
+        self.network = timm_vit("nano")
         self.accuracy = torchmetrics.Accuracy("multiclass", num_classes=10)
 
     def training_step(self, batch: list[torch.Tensor]) -> torch.Tensor:
         return F.cross_entropy(self.network(batch[0]), batch[1])
 
-    def validation_step(self, batch: list[torch.Tensor]) -> None:
-        self.test_step(batch)
-
     def test_step(self, batch: list[torch.Tensor]) -> None:
         self.accuracy(self.network(batch[0]), batch[1])
         self.log("accuracy", self.accuracy)
+
+    validation_step = test_step
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         return torch.optim.AdamW(self.parameters(), lr=1e-3)
@@ -94,25 +91,19 @@ def train(data: str, runs: int) -> float:
         return seconds(["train.py", "--config", "configs/cifar10_cpu.yaml", *options])
 
 
-def main() -> None:
-    options = parser(__doc__, repeats=2)
-    options.add_argument("--data", default="data", help="folder with CIFAR-10")
-    options.add_argument("--script", action="store_true", help="only run the script")
-    args = options.parse_args()
-    data = str(Path(args.data).resolve())
-    if args.script:
-        run_script(data)
-        return
-    words = ["-m", "benchmarks.whole_process", "--script", "--data", data]
-    ways = {"script": partial(seconds, words), "one": partial(train, data, 1), "six": partial(train, data, RUNS)}
+def compare(args: argparse.Namespace) -> list[Row]:
+    data = str(args.data.resolve())
+    script = ["-c", f"from benchmarks import whole_process; whole_process.run_script({data!r})"]
+    ways = {"script": partial(seconds, script), "one": partial(train, data, 1), "six": partial(train, data, RUNS)}
     ways["script"]()  # the files are in memory for all
     times = in_turns(ways, args.repeats, warm_up=0)
-    rows = [
+    return [
         ratio("one run, the whole process, vs a script", times["script"], times["one"], goal=1.2),
         ratio(f"{RUNS} runs, the whole process, vs {RUNS} scripts", RUNS * times["script"], times["six"], goal=1.8),
     ]
-    report_rows(rows, args.json)
 
 
 if __name__ == "__main__":
-    main()
+    arguments = parser(__doc__, repeats=2)
+    arguments.add_argument("--data", type=Path, default=Path("data"), help="folder with CIFAR-10")
+    run_benchmark(arguments, compare)

@@ -1,14 +1,16 @@
 """Image files, and drawn figures that are compared: words and colours exactly, values and pixels with a tolerance."""
 
+import html
 import io
 import json
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 from PIL import Image, ImageFilter
 
-from benchmarks.figure_words import is_svg, read_description
+from benchmarks.figure_words import KEYWORD
 from tests.printed import NUMBER, find_difference
 
 #: Largest mean difference of two channels, of 255, after a blur: other hinting and antialiasing change about 1.
@@ -22,6 +24,19 @@ def write_images(root: Path, names: Iterable[str], size: tuple[int, int] = (37, 
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(rng.integers(0, 256, (*size, 3), dtype=np.uint8)).save(root / name)
     return root
+
+
+def is_svg(data: bytes) -> bool:
+    return data.startswith(b"<?xml")
+
+
+def read_description(data: bytes) -> str | None:
+    """Description in a PNG or SVG of a figure, if it has one."""
+    if is_svg(data):
+        found = re.search("<dc:description>(.*?)</dc:description>", data.decode(), re.DOTALL)
+        return html.unescape(found[1]) if found else None
+    with Image.open(io.BytesIO(data)) as image:
+        return image.info.get(KEYWORD)
 
 
 def find_figure_difference(shown: bytes, drawn: bytes, *, numbers_vary: bool = False) -> str | None:

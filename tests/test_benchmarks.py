@@ -84,10 +84,11 @@ def test_predictions_are_counted_by_the_cue_that_they_follow(tmp_path):
         packed = dict(file)
     packed["classes"][[run.startswith("vit-") for run in packed["runs"]]] = scenes.textures.numpy()
     np.savez(path, **packed)
-    resnet, vit = cues.cue_shares(tmp_path / "run")
-    assert (vit.model, {*vit.shape}, {*vit.texture}) == ("vit", {0.0}, {1.0})
-    assert all(shape > texture > 0 for shape, texture in zip(resnet.shape, resnet.texture, strict=True))
-    assert resnet.images == int((scenes.shapes != scenes.textures).sum()) < 2000
+    shares = cues.cue_shares(tmp_path / "run").set_index("model")
+    assert (shares.loc["vit", "shape"] == 0).all() and (shares.loc["vit", "texture"] == 1).all()
+    assert (shares.loc["resnet", "shape"] > shares.loc["resnet", "texture"]).all()
+    assert (shares["texture"] > 0).all()
+    assert {*shares["images"]} == {int((scenes.shapes != scenes.textures).sum())} != {2000}
     with pytest.raises(InputError, match="not an experiment with"):
         cues.cue_shares(recorded.parents[1] / "reach" / "distance_0.6")
 
@@ -102,20 +103,17 @@ def test_scores_over_seeds_are_means_with_range_and_stars(tmp_path):
         "outside,relevance,True,0.7,0.2,0.3,0.4,0.04,0.01,0.6,0.0",
     ]
     table.write_text("\n".join([",".join(["network", "method", "class_specific", *columns]), *rows]))
-    rollout, random, relevance = maps.over_seeds(table)
-    assert (rollout.recipe, rollout.stars, rollout.replacements) == ("vit-s-n7", (0, 1), 1)
-    assert rollout.values["sanity_all"] == (0.5,)
-    assert (random.stars, relevance.recipe, relevance.stars) == ((), "outside", (0,))  # unchanged by a shuffled head
-    lines = maps.table_of([rollout, random, relevance]).splitlines()[2:]
+    lines = maps.table_of(table).splitlines()[2:]
     assert lines[0].startswith("| vit-s-n7 | rollout | 0.25 (0.10 to 0.40) | 0.20 (0.20 to 0.20) |")
     assert lines[0].endswith("| 0, 1 of 1 | class-agnostic | 0.50 (0.50 to 0.50) |")
     assert lines[1].endswith("| 0.00 (0.00 to 0.00) | - | - | - |")
+    assert lines[2].startswith("| outside | relevance | ")  # below: unchanged by a shuffled head
     assert lines[2].endswith("| 0 of 1 | 0.60 (0.60 to 0.60) | 0.00 (0.00 to 0.00) |")
     table.write_text("network,method\nvit,rollout\n")
     with pytest.raises(InputError, match="lacks the column 'deletion_mean'"):
-        maps.over_seeds(table)
+        maps.read_scores(table)
     with pytest.raises(InputError, match="cannot be read"):
-        maps.over_seeds(tmp_path / "none.csv")
+        maps.read_scores(tmp_path / "none.csv")
 
 
 @pytest.mark.parametrize("is_biased", [False, True])
@@ -128,8 +126,8 @@ def test_windows_are_timed_beside_dense_attention_with_the_same_outputs_and_grad
 def test_maps_are_timed_beside_the_passes_of_their_network():
     methods = {"vit_nano": ["raw_attention", "rollout", "gradient_rollout", "relevance"], "resnet8": ["grad_cam"]}
     for name, expected in methods.items():
-        network = rollout.Network(create_model(name, image_size=32).eval(), 32, batch_size=2)
-        rows = rollout.compare(network, name, 3)
+        batches = rollout.make_batches(3, image_size=32, batch_size=2)
+        rows = rollout.compare(create_model(name, image_size=32).eval(), name, batches)
         passes = ["forward" if method == "rollout" else "forward + backward" for method in expected]
         pairs = zip(expected, passes, strict=True)
         assert [row.name for row in rows] == [f"{method} of {name} over its {base} pass" for method, base in pairs]

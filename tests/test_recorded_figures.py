@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from benchmarks import centers
-from benchmarks.figure_words import KEYWORD, darken, describe, read_description
-from benchmarks.figures import DARK_FIGURES, FIGURES, PNG_FIGURES, RESULTS, draw, save_sheet, sheet
-from tests.pictures import find_figure_difference
+from benchmarks import centers, save_arrays
+from benchmarks.figure_words import KEYWORD, darken, describe
+from benchmarks.figures import DARK_FIGURES, FIGURES, MAP_VALUES, PNG_FIGURES, RESULTS, draw, sheet
+from tests.pictures import find_figure_difference, read_description
 from tests.reporting import inspected
-from vit_vs_cnn.reporting.inspection_page import overlay_figure
+from vit_vs_cnn.reporting.inspection_page import COLUMNS, overlay_figure
 
 #: Figure whose numbers were not recorded, as its networks take hours to train.
 CENTERS = "locality_cpu/figures/centers"
@@ -39,6 +39,25 @@ def test_a_dark_figure_is_the_light_one_with_other_colours(name):
     light, dark = ((RESULTS / f"{name}{end}.svg").read_bytes() for end in ("", "-dark"))
     assert darken(light) == dark
     assert re.findall(b" d=.*", light) == re.findall(b" d=.*", dark) and b": #ffffff" not in dark
+
+
+def save_sheet(inspection, path):
+    """Record what the figure of an inspection shows: images, maps, scores and predictions."""
+    rows = [(network, maps) for network in inspection.networks for maps in network.methods]
+    shown, data = slice(COLUMNS), inspection.images.data
+    arrays = {
+        "images": data.images[shown],
+        "labels": data.labels[shown],
+        "class_names": data.class_names,
+        "networks": [network.name for network, _ in rows],
+        "methods": [maps.method.name for _, maps in rows],
+        "class_specific": [maps.method.class_specific for _, maps in rows],
+        "predicted": np.stack([network.predicted[shown].cpu() for network, _ in rows]),
+        "probability": np.stack([network.probabilities[shown].amax(1).float().cpu() for network, _ in rows]),
+    }
+    for name in MAP_VALUES:
+        arrays[name] = np.stack([getattr(maps, name)[shown].float().cpu() for _, maps in rows])
+    save_arrays(path, arrays)
 
 
 @pytest.mark.slow

@@ -119,15 +119,17 @@ def test_tables_of_map_scores_over_seeds_match_the_records():
     names = ("cifar10", "ladder", "surface")
     assert {place for place, _ in blocks} == {f"results/inspect/{name}/scores.csv" for name in names}
     for place, expected_table in blocks:
-        assert expected_table == maps.table_of(maps.over_seeds(RESULTS.parent / place))
+        assert expected_table == maps.table_of(RESULTS.parent / place)
 
 
 def test_the_page_on_maps_has_the_scores_of_the_record():
-    scores = maps.over_seeds(RESULTS / "inspect" / "cifar10" / "scores.csv")
-    assert not any(sum(one.stars) for one in scores)
+    scores = maps.read_scores(RESULTS / "inspect" / "cifar10" / "scores.csv")
+    methods = [rows for _, rows in scores.groupby(["recipe", "method"])]
+    assert {maps.star_text(rows) for rows in methods} == {"", "0, 0, 0 of 3"}
     names = ("deletion_mean", "insertion_mean", "sanity_head", "sanity_all")
-    means = [[f"{sum(v) / len(v):.2f}" for v in (one.values[name] for name in names) if v] for one in scores]
-    expected = {(*row[:2], *row[2 if one.for_a_class else 3 :]) for one, row in zip(scores, means, strict=True)}
+    means = [[f"{rows[name].mean():.2f}" for name in names if rows[name].notna().any()] for rows in methods]
+    for_a_class = [rows["class_specific"].all() for rows in methods]
+    expected = {(*row[:2], *row[2 if one else 3 :]) for one, row in zip(for_a_class, means, strict=True)}
     expected |= {tuple(row[:2]) for row in means}
     rows = re.findall(r"^\| (?:ViT|ResNet),.*$", (ROOT / "docs/concepts/maps.md").read_text(), re.MULTILINE)
     quoted = [row for row in (tuple(re.findall(r"\d\.\d\d", row)) for row in rows) if len(row) > 1]
@@ -205,13 +207,18 @@ def known_intervals() -> set[tuple[float, ...]]:
     """Every interval of the records, in percent and with either sign."""
     analyses = [find_analysis(p.parent if p.with_name("predictions.npz").exists() else p) for p in TABLES]
     comparison = json.loads((RESULTS / "compare_cifar10" / "comparison.json").read_text())
-    cue_shares = [row for folder in RESULTS.glob("cues/agreement_*") for row in cues.cue_shares(folder)]
+    cue_shares = [
+        runs[cue]
+        for folder in RESULTS.glob("cues/agreement_*")
+        for _, runs in cues.cue_shares(folder).groupby(["size", "model"])
+        for cue in ("shape", "texture")
+    ]
     estimates = [
         *(one.difference for a in analyses for one in (*a.comparisons, *a.equal_cost) if one.difference),
         *(one.change for a in analyses for one in (*a.gains, *a.interactions)),
         *(one.accuracy for a in analyses for one in a.accuracies),
         *(Estimate(**mean) for mean in comparison["corruptions"]["mean"].values()),
-        *(Estimate(sum(c) / len(c), min(c), max(c)) for row in cue_shares for c in (row.shape, row.texture)),
+        *(Estimate(shares.mean(), shares.min(), shares.max()) for shares in cue_shares),
     ]
     rows = [tuple(100 * number for number in (e.value, e.low, e.high)) for e in estimates]
     rows += [tuple(map(float, found)) for *_, table in COMMANDS for found in INTERVAL.findall(table)]

@@ -86,4 +86,4 @@ def test_the_fast_analysis_of_a_simulation_is_that_of_experiments(world):
 
 def test_a_difference_of_12_points_is_found():
     """Otherwise few false claims would mean nothing."""
-    assert np.mean([one["significant"] for one in calibration.power(0, World(gap=0.12, images=2000), 40)]) > 0.9
+    assert np.mean([one.is_significant for one in calibration.primaries(0, World(gap=0.12, images=2000), 40)]) > 0.9
