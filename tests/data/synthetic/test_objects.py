@@ -95,5 +95,5 @@ def test_an_impossible_option_is_refused_with_name_value_and_rule():
     counts = [("train_images", 0, "from 1 to"), ("test_images", -5, "from 1 to")]
     sizes = [("image_size", size, "8 to 1024") for size in (7, 2000)]
     for name, value, allowed in (*counts, *sizes, *((name, value, "0 to 1") for name, value in shares.items())):
-        with refused(f"{name} {value} must be ", allowed):
+        with refused(f"{name} must be ", allowed, f"but is {value}"):
             SyntheticOptions(**{name: value})
