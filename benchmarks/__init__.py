@@ -29,9 +29,9 @@ def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> 
 def run_command(
     parser: argparse.ArgumentParser, function: Callable[..., str | None], words: Sequence[str] | None = None
 ) -> None:
-    """Call a function with the arguments of the command line by name, and print the text that it returns.
+    """Parse the command line, call a function with its options as keyword arguments, and print the returned text.
 
-    Bad input gives one line and an exit.
+    An ``InputError`` is printed in one line, and the command exits.
     """
     try:
         text = function(**vars(parser.parse_args(words)))

@@ -240,10 +240,11 @@ def _failed_runs(accuracies: np.ndarray, validation: np.ndarray, world: World) -
 
 
 def primary_properties(seed: int, world: World, count: int, columns: Mapping[str, Any]) -> list[dict[str, bool]]:
-    """Properties of primary comparisons.
+    """Simulate primary comparisons, and return a row with some of their properties for each.
 
     Arguments:
-        columns: attribute of ``Primary`` by name of the column, or a pair of this and of changes of the world.
+        columns: by the name of a column, the attribute of ``Primary``, or this attribute and the settings in which the
+            world of this column differs.
     """
     pairs = [(value, {}) if isinstance(value, str) else value for value in columns.values()]
     values = [[getattr(p, name) for p in primaries(seed, replace(world, **new), count)] for name, new in pairs]

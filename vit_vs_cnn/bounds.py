@@ -57,9 +57,9 @@ def check_numbers(values: Mapping[str, Any], /, **bounds: Bounds) -> None:
 
 
 class Bounded:
-    """Base class that checks the fields of a new dataclass: ``splits: Annotated[int, AT_LEAST_1]`` has bounds.
+    """Base class of dataclasses. It checks fields that are annotated like ``splits: Annotated[int, AT_LEAST_1]``.
 
-    Raises InputError: a number outside of its bounds.
+    Raises InputError: the number in a field is outside of the bounds.
     """
 
     def __post_init__(self) -> None:

@@ -495,7 +495,7 @@ def _more_training(analysis: Analysis, shown: Sequence[ModelSummary]) -> str:
 
 
 def _few_labels(analysis: Analysis) -> str:
-    """What reduced the lead of a ResNet in a recorded experiment, with its options; empty if that does not apply."""
+    """Advice from results/few_labels_cpu if a ResNet is far better than a ViT with few images; otherwise empty."""
     advice, models = analysis.recommendation, {model.key: model for model in analysis.models}
     comparison = advice.comparison
     if comparison is None or comparison.conclusion is not Conclusion.SIGNIFICANTLY_BETTER:
