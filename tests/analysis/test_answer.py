@@ -317,6 +317,7 @@ PAIRS = (("vit_finetuned", "cnn_finetuned"), ("vit", "resnet"), ("cnn_finetuned"
 def test_best_of_all_starts_is_recommended_and_whether_its_counterpart_differs_is_stated(vit, images, facts):
     start = {"start_kind": "fine-tuned", "architecture": {"name": "timm/convnext_pico"}}
     tuned = seeded({"cnn_finetuned": {500: 0.941}, "vit_finetuned": {500: vit}}, images=images, spread=0.0001, **start)
+    tuned[3:] = [changed(r, architecture={"name": "timm/vit_tiny"}) for r in tuned[3:]]
     scratch = seeded({"resnet": {500: 0.61}, "vit": {500: 0.5}}, images=images, start_kind="from scratch")
     names = ("cnn_finetuned", "resnet", "vit", "vit_finetuned")
     plan = AnalysisPlan((0, 1, 2), names, (500,), 500, PAIRS[0], 1.0, pairs=PAIRS)
@@ -326,6 +327,18 @@ def test_best_of_all_starts_is_recommended_and_whether_its_counterpart_differs_i
     assert ("With 3 seeds and 100 test images" in found.recommendation) == (vit == 0.93)
     assert found.columns[1:5] == ("fine-tuned CNN", "fine-tuned ViT", "ResNet", "first - second, points (95 % CI)")
     assert found.rows[0][1] == "94.1 %" and found.rows[0][3] == "61.0 %"
+
+
+def test_a_recommended_model_is_named_by_its_teacher_or_in_the_config_if_another_model_has_its_network_and_start():
+    def recommendation(**values):
+        table = {"resnet_tuned": {500: 0.8}, "resnet": {500: 0.7}, "vit": {500: 0.6}}
+        results = [changed(r, **MODELS[r.model.partition("_")[0]]) for r in seeded(table, start_kind="from scratch")]
+        results[:3] = [changed(r, **values) for r in results[:3]]
+        probes = seeded({"vit_probe": {500: 0.5}}, start_kind="linear probe", start_name="a.pt")
+        return write_answer(analyze([*results, *probes])).recommendation
+
+    assert recommendation().startswith("train ResNet-tuned (80.0 %)")
+    assert recommendation(teacher="resnet").startswith("train ResNet-8 from scratch, taught by resnet (80.0 %)")
 
 
 def test_a_resnet_far_ahead_with_few_photographs_proposes_the_recorded_remedy_with_options_that_can_be_read():

@@ -330,9 +330,11 @@ def _recommendation_of_several_starts(analysis: Analysis, comparison: PairCompar
     accuracy = {point.model: point.accuracy for point in points if point.train_size == comparison.train_size}
     assert advice.rival is not None
     best, rival = models[advice.best], names[advice.rival]
-    is_named_by_network = best.start_kind in _ACTIONS and best.model_name != best.key
-    network = best.model_name if is_named_by_network else best.display_name
-    action = _ACTIONS.get(best.start_kind, "train {}").format(network)
+    named_alike = [m for m in models.values() if (m.model_name, m.start) == (best.model_name, best.start)]
+    template = None if len(named_alike) > 1 else _ACTIONS.get(best.start_kind)
+    is_named_by_network = template is not None and best.model_name != best.key
+    name = best.model_name if is_named_by_network else best.display_name
+    action = (template or "train {}").format(name, start=best.start or "from scratch")
     action += ", or fit a linear classifier on its features if that has the better validation accuracy" * bool(
         best.variants
     )
@@ -366,7 +368,7 @@ def _recommendation_of_several_starts(analysis: Analysis, comparison: PairCompar
 
 #: For each kind of start: the recommended action, and the name of such a model.
 _ACTIONS = {
-    StartKind.SCRATCH: "train {} from scratch",
+    StartKind.SCRATCH: "train {} {start}",
     StartKind.LINEAR_PROBE: "fit a linear classifier on the features of {}",
     StartKind.FINETUNED: "fine-tune {}",
 }
@@ -446,7 +448,7 @@ def _more_images(analysis: Analysis, shown: Sequence[ModelSummary]) -> str:
         sentences.append(f"the two models are compared with {comparisons[0].train_size:,} images only.")
     elif comparisons:
         is_shown = any(comparison.conclusion in CONCLUSIVE for comparison in comparisons)
-        text = "no crossover was found" if is_shown else "not enough evidence to say which is better"
+        text = "no crossover was found" if is_shown else "not enough evidence to prefer either model"
         sentences.append(f"{text} between {comparisons[0].train_size:,} and {comparisons[-1].train_size:,} images.")
     forecasts = [forecast for key in keys for forecast in analysis.forecasts if forecast.model == key]
     for size in sorted({forecast.train_size for forecast in forecasts}):
