@@ -514,7 +514,7 @@ def _few_labels(analysis: Analysis) -> str:
     return (
         "on CIFAR-10 with 2,000 labelled images, pretraining both networks on images without labels and teaching them "
         f"by a ResNet reduced the lead of a ResNet over a ViT from {before} to {after} points. To try it with the "
-        f"{follower.display_name}: --data.unlabelled {images} and --name few_labels {options}"
+        f"{follower.display_name}, add to your command: --data.unlabelled {images} and --name few_labels {options}"
     )
 
 
