@@ -167,7 +167,6 @@ def describe_error(error: BaseException, words: list[str]) -> tuple[int, list[st
 
 
 def print_text(name: str, result: Any) -> None:
-    """Print the result of a command as text."""
     PRINTERS[name](result)
     if isinstance(result, CommandResult):
         print("", *result.lines, "", sep="\n")
@@ -175,8 +174,6 @@ def print_text(name: str, result: Any) -> None:
 
 
 def print_json(result: Any) -> None:
-    """Print a result as JSON."""
-
     def to_plain(value: Any) -> Any:
         if hasattr(value, "to_dict"):
             return value.to_dict()

@@ -125,8 +125,7 @@ class Budget:
         return sorted(value) if isinstance(value, list) else [value]
 
     def each(self) -> list["Budget"]:
-        values: list[dict[str, Any]] = [{self.unit: amount} for amount in self.amounts]
-        return [Budget(**value) for value in values]
+        return [dataclasses.replace(self, **{self.unit: amount}) for amount in self.amounts]
 
     @classmethod
     def from_text(cls, text: str) -> "Budget":

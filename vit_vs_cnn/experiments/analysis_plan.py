@@ -139,7 +139,6 @@ class AnalysisPlan:
         return texts
 
     def compares(self, first: str, second: str) -> bool:
-        """True if two models are compared."""
         return self.pairs is None or {first, second} in [{*pair} for pair in self.pairs]
 
     def is_primary(self, first: str, second: str, size: int) -> bool:
@@ -185,7 +184,6 @@ class AnalysisPlan:
 def make_analysis_plan(
     experiment: Experiment, sizes: Mapping[int | str, int], missing_weights: Mapping[str, str] | None = None
 ) -> AnalysisPlan:
-    """Make the analysis plan of a config."""
     protocol, pairs = experiment.protocol, experiment.protocol.pairs
     names = pairs[0] if pairs else list(experiment.models)[:2]
     probes = {name for name, model in experiment.models.items() if model.finetune.head}

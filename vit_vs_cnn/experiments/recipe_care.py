@@ -17,24 +17,19 @@ def recipe_caveat(runs: Mapping[str, Iterable[RunResult | None]]) -> Caveat | No
     Arguments:
         runs: results by model; None for a network that was trained elsewhere, whose recipe counts as one by hand.
     """
-    sources = {name: _sources(results) for name, results in runs.items()}
-    care = {
-        name: {_care(*source) for source in model_sources} for name, model_sources in sources.items() if model_sources
-    }
+    sources = {name: model_sources for name, results in runs.items() if (model_sources := _sources(results))}
+    care = {name: {_care(*source) for source in model_sources} for name, model_sources in sources.items()}
     if len(set().union(*care.values())) > 1:
-        by_care = sorted(care, key=lambda name: min(rank for rank, _ in care[name]))
-        texts = (
-            f"{name} {' or '.join(dict.fromkeys(describe_recipe_source(*source) for source in sources[name]))}"
-            for name in by_care
-        )
-        return Caveat(CaveatKind.UNEQUAL_RECIPE_CARE, f"the recipes were chosen with unequal care ({'; '.join(texts)})")
-    if not_best := [
-        name for name, model_sources in sources.items() if any(_is_not_best(search) for _, search in model_sources)
-    ]:
-        return Caveat(
-            CaveatKind.UNEQUAL_RECIPE_CARE, f"the recipe of {join_names(not_best)} is not the best of its trials"
-        )
-    return None
+        texts = []
+        for name in sorted(care, key=lambda name: min(rank for rank, _ in care[name])):
+            origins = dict.fromkeys(describe_recipe_source(*source) for source in sources[name])
+            texts.append(f"{name} {' or '.join(origins)}")
+        text = f"the recipes were chosen with unequal care ({'; '.join(texts)})"
+    elif not_best := [name for name in sources if any(_is_not_best(search) for _, search in sources[name])]:
+        text = f"the recipe of {join_names(not_best)} is not the best of its trials"
+    else:
+        return None
+    return Caveat(CaveatKind.UNEQUAL_RECIPE_CARE, text)
 
 
 def _care(source: RecipeSource, search: TuningProvenance | None) -> tuple[int, int]:
@@ -45,32 +40,23 @@ def _care(source: RecipeSource, search: TuningProvenance | None) -> tuple[int, i
 
 
 def _sources(results: Iterable[RunResult | None]) -> list[tuple[RecipeSource, TuningProvenance | None]]:
-    """The different sources of the recipes of a model. Without a recorded source or search it counts as by hand."""
-    sources = dict.fromkeys(
-        (RecipeSource.GIVEN, None)
-        if r is None
-        else (r.recipe_source or (RecipeSource.SEARCHED if r.tuning else RecipeSource.GIVEN), r.tuning)
-        for r in results
-        if r is None or r.start.start_kind is not StartKind.LINEAR_PROBE
-    )
-    return list(sources)
+    """The sources of the recipes of a model. Without a recorded source or search it counts as by hand."""
+    return [
+        (RecipeSource.GIVEN, None) if result is None else (result.recipe_source or RecipeSource.GIVEN, result.tuning)
+        for result in results
+        if result is None or result.start.start_kind is not StartKind.LINEAR_PROBE
+    ]
 
 
 def _is_not_best(search: TuningProvenance | None) -> bool:
     return search is not None and search.tuned_at is not None and search.trial_rank != 1
 
 
-_TEXTS = {
-    RecipeSource.RECOMMENDED: "recommended",
-    RecipeSource.GIVEN: "by hand",
-    RecipeSource.FALLBACK: "generic fallback",
-}
-
-
 def describe_recipe_source(source: RecipeSource | None, search: TuningProvenance | None) -> str:
     """Origin of a recipe as text: ``best of 12 trials``, ``recommended``, ``by hand``."""
-    if search is not None and _is_not_best(search):
+    if search is None:
+        texts = {RecipeSource.RECOMMENDED: "recommended", RecipeSource.FALLBACK: "generic fallback"}
+        return texts.get(source or RecipeSource.GIVEN, "by hand")
+    if _is_not_best(search):
         return f"not the best of {search.trials} trials"
-    if search is not None:
-        return f"best of {search.trials} trials" if search.trials > 1 else "one trial"
-    return _TEXTS.get(source or RecipeSource.GIVEN, "by hand")
+    return f"best of {search.trials} trials" if search.trials > 1 else "one trial"

@@ -10,18 +10,16 @@ from lightning.fabric.utilities.exceptions import MisconfigurationException
 from torch.nn import functional as F
 
 from vit_vs_cnn.config.experiment import Experiment
-from vit_vs_cnn.config.user_code import make_transform
-from vit_vs_cnn.data.batches import TrainingBatches, TrainingData
+from vit_vs_cnn.data.batches import TrainingBatches
 from vit_vs_cnn.devices import synchronize
 from vit_vs_cnn.errors import InputError, one_line
 from vit_vs_cnn.images.experiment_data import ExperimentData
-from vit_vs_cnn.networks.kernels import uses_channels_last
 from vit_vs_cnn.networks.preparation import PreparedRun, prepare_network
 from vit_vs_cnn.networks.pretrained import weights_identities
 from vit_vs_cnn.process import limit_threads
 from vit_vs_cnn.runs.run import Run
 from vit_vs_cnn.training.classifier import compile_steps
-from vit_vs_cnn.workers.fit import scaled_augmentation
+from vit_vs_cnn.workers.fit import make_data_module
 from vit_vs_cnn.workers.supervisor import count_workers
 
 #: Steps before and of the timing of a step, and its longest time in seconds.
@@ -50,9 +48,8 @@ def seconds_per_step(experiment: Experiment, model: str, pool: ExperimentData) -
     step. Raises InputError: a network that cannot be built or that fails, or a missing device.
     """
     prepared = prepare_timed_run(experiment, model, pool)
-    run, network, images, recipe = prepared.run, prepared.network, prepared.images, prepared.run.recipe
-    is_channels_last = uses_channels_last(experiment, network)
-    if is_channels_last:
+    network, recipe, data = prepared.network, prepared.run.recipe, make_data_module(prepared)
+    if data.channels_last:
         network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     settings = {name: experiment.trainer[name] for name in ("accelerator", "precision") if name in experiment.trainer}
     try:
@@ -61,20 +58,9 @@ def seconds_per_step(experiment: Experiment, model: str, pool: ExperimentData) -
         raise InputError(f"trainer: {one_line(error)}") from error
     trained, optimizer = fabric.setup(network, recipe.optimizer.build(network, trust=experiment.trusted))
     forward = compile_steps(trained) if experiment.protocol.is_compiled else trained
-    batch_size = experiment.protocol.batch_size
-    timed_size, warm_up, timed = batch_size // run.grad_accum_steps, _WARM_UP, _TIMED
+    batch_size, warm_up, timed = experiment.protocol.batch_size, _WARM_UP, _TIMED
     if recipe.finetune.head:
-        timed_size, warm_up, timed = min(batch_size, _PROBE_BATCH), _PROBE_WARM_UP, _PROBE_TIMED
-    augmentation = scaled_augmentation(run, images.training)
-    data = TrainingData(
-        images.training,
-        None,
-        augmentation=augmentation,
-        transform=make_transform(augmentation, trust=experiment.trusted),
-        batch_size=timed_size,
-        steps=warm_up + timed,
-        channels_last=is_channels_last,
-    )
+        data.batch_size, warm_up, timed = min(batch_size, _PROBE_BATCH), _PROBE_WARM_UP, _PROBE_TIMED
     batches = TrainingBatches(data, device=fabric.device)
 
     def take_step(position: int) -> None:
@@ -104,7 +90,7 @@ def seconds_per_step(experiment: Experiment, model: str, pool: ExperimentData) -
             times.append(min(elapsed, cpu_seconds) if fabric.device.type == "cpu" else elapsed)
             if len(times) > warm_up and sum(times) > _SECONDS:
                 break
-    passes = (3 if recipe.finetune.head else 1) * batch_size / timed_size
+    passes = (3 if recipe.finetune.head else 1) * batch_size / data.batch_size
     return passes * statistics.median(times[warm_up:])
 
 

@@ -25,8 +25,7 @@ from vit_vs_cnn.images.experiment_data import ExperimentData
 from vit_vs_cnn.networks.preparation import check_validation_batches
 from vit_vs_cnn.networks.pretrained import weights_identities
 from vit_vs_cnn.runs.experiment_folder import FailureKind, raise_failures, read_failure, write_experiment
-from vit_vs_cnn.runs.result import read_result
-from vit_vs_cnn.runs.run import Run
+from vit_vs_cnn.runs.run import Run, find_results
 from vit_vs_cnn.runs.trials import TRIALS_FILE, Trial, rank_trials, write_trials
 from vit_vs_cnn.training.optimization import Optimizer
 from vit_vs_cnn.workers.supervisor import execute
@@ -82,15 +81,12 @@ def count_splits(experiment: Experiment, train_size: int) -> int:
     return max(1, min(MAX_SPLITS, math.ceil(MIN_SCORED_IMAGES / scored))) if scored else 1
 
 
-def restrict_space(experiment: Experiment, name: str) -> dict[str, Any]:
-    """The search space without options that the preset of a model does not have."""
+def restrict_space(experiment: Experiment, name: str) -> list[str]:
+    """Settings of the search space, without options that the preset of a model does not have."""
     model = experiment.models[name]
-    options = default_options(str(model.name))
-    return {
-        key: values
-        for key, values in (experiment.tuning.space or DEFAULT_SPACE).items()
-        if not key.startswith("options.") or not options or key.split(".")[1] in {*options, *model.options}
-    }
+    options = {*default_options(str(model.name)), *model.options}
+    space = experiment.tuning.space or DEFAULT_SPACE
+    return [key for key in space if not key.startswith("options.") or key.split(".")[1] in options]
 
 
 def _trial_runs(
@@ -108,7 +104,7 @@ def _trial_runs(
     first = experiment.protocol.seeds
     count = count_splits(experiment, train_size)
     seeds = [*first, *(seed for seed in range(len(first) + count) if seed not in first)][:count]
-    space, options = experiment.tuning.space or DEFAULT_SPACE, restrict_space(experiment, name).keys()
+    space, options = experiment.tuning.space or DEFAULT_SPACE, restrict_space(experiment, name)
     own = base.recipe(name, train_size)
     common = world_size(base), weights_identities(experiment), train_size, pool.unlabelled_hash
     trials = []
@@ -158,7 +154,7 @@ def _with_starts(run: Run) -> list[Run]:
 
 def _trial(number: int, values: Mapping[str, Any], runs: Sequence[Run]) -> Trial:
     """The trial with the results of its runs. Runs that diverged count no steps and FLOPs."""
-    results = [read_result(run.folder / "result.json") for run in runs if run.is_finished]
+    results = find_results(runs)
     is_complete = len(results) == len(runs)
     losses = [result.scores.loss for result in results if result.scores.loss is not None]
     return Trial(
@@ -170,7 +166,7 @@ def _trial(number: int, values: Mapping[str, Any], runs: Sequence[Run]) -> Trial
         steps=max((result.cost.steps for result in results), default=0),
         flops=float(sum(result.cost.flops for result in results)),
         validation_accuracy=fmean(result.accuracy for result in results) if is_complete else None,
-        validation_loss=fmean(losses) if is_complete and len(losses) == len(runs) else None,
+        validation_loss=fmean(losses) if len(losses) == len(runs) else None,
         seeds=tuple(run.seed for run in runs),
         values=json.loads(json.dumps(values)),
         runs=tuple(run.folder.name for run in runs),
@@ -200,7 +196,7 @@ def _with_best(
         trial_rank=1,
         tuning_flops=sum(trial.flops for trial in order),
         trial_accuracies=tuple(trial.validation_accuracy or 0.0 for trial in order if trial.is_complete),
-        trial_images=sum(read_result(run.folder / "result.json").data.validation_images for run in runs),
+        trial_images=sum(result.data.validation_images for result in find_results(runs)),
     )
     model = experiment.models[name]
     recipe = Recipe(model.recipe.name, RecipeSource.SEARCHED, recipe_hash(searched), search)

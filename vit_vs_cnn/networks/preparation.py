@@ -137,8 +137,8 @@ def prepare_network(run: Run, images: RunImages) -> PreparedRun:
         _MACS[key] = check_logits(network, shape, num_classes=num_classes, location=location)
     macs = _MACS[key]
     if run.is_pretraining and (pretrain := recipe.pretrain) is not None:
-        options: dict[str, Any] = {"patch": pretrain.patch, "mask": pretrain.mask}
-        network = PixelPredictor(network, shape, **options, location=f"models.{run.model}.pretrain")
+        place = f"{location}.pretrain"
+        network = PixelPredictor(network, shape, patch=pretrain.patch, mask=pretrain.mask, location=place)
         macs = count_macs(network, network.input_shape)
     if pretrained is not None:
         fit_weights(unwrap(network), pretrained, num_classes=num_classes, location=f"{location}.weights")
@@ -219,8 +219,7 @@ def open_teacher(run: Run, images: RunImages) -> TrainedNetwork | None:
     known_class = False if run.teacher is None else run.teacher.recipe.class_path or False
     if not run.experiment.trusted:
         raise InputError(f"{location}: it is not opened, as the config comes from a file that is not trusted")
-    with torch.random.fork_rng(devices=[]):
-        teacher = TrainedNetwork.open(place, trust=known_class)
+    teacher = TrainedNetwork.open(place, trust=known_class)
     for name in ("class_names", "image_shape"):
         if (own := getattr(images.training, name)) != getattr(teacher, name):
             raise InputError(f"{location}: {teacher.name} has {name} {getattr(teacher, name)}, and the data have {own}")
@@ -252,8 +251,7 @@ def load_start_weights(run: Run, network: nn.Module) -> TrainedNetwork | None:
     if run.start is None:
         return None
     known_class = run.start.recipe.class_path or False
-    with torch.random.fork_rng(devices=[]):
-        start = TrainedNetwork.open(run.start.weights_file, trust=run.experiment.trusted and known_class)
+    start = TrainedNetwork.open(run.start.weights_file, trust=run.experiment.trusted and known_class)
     setting = "pretrain" if run.start.is_pretraining else "starts_from"
     start_from(network, start.network, location=f"models.{run.model}.{setting}")
     return start

@@ -30,7 +30,7 @@ from vit_vs_cnn.models.presets import TIMM_PREFIX
 from vit_vs_cnn.models.timm_conversion import convert_from_timm, convert_to_timm
 from vit_vs_cnn.models.vit import VisionTransformer
 from vit_vs_cnn.networks.build import build_network, convert_for_timm, load_weights, read_weights
-from vit_vs_cnn.networks.evaluation import hash_tensors
+from vit_vs_cnn.networks.evaluation import hash_tensors, hash_weights
 from vit_vs_cnn.networks.trained_network import TrainedNetwork
 from vit_vs_cnn.networks.training_hashes import UNKNOWN_TRAINING_IMAGES, TrainingImageHashes
 from vit_vs_cnn.runs.run import RESOLUTION_KEY, TEACHER_KEY
@@ -134,8 +134,7 @@ def weights_identities(experiment: Experiment) -> dict[str, dict[str, Any]]:
             if not experiment.trusted or not Path(place).exists():
                 others = ", ".join(other for other in experiment.models if other != name)
                 raise InputError(f"{location}: {place!r} is neither another model ({others}) nor a file that exists")
-            with torch.random.fork_rng(devices=[]):
-                hashed = hash_tensors(TrainedNetwork.open(place).network.state_dict())
+            hashed = hash_weights(TrainedNetwork.open(place).network)
             identities[name] = identities.get(name, {}) | {TEACHER_KEY: hashed}
     return identities
 
@@ -172,16 +171,17 @@ def read_pretrained(experiment: Experiment, model: str) -> PretrainedWeights | N
     location = f"models.{model}.weights"
     if not experiment.trusted:
         raise InputError(f"{location}: weights are not read, as the config comes from a file that is not trusted")
-    values = json.dumps([vars(weights), architecture], default=str, sort_keys=True)
     path = Path(weights.file or weights.run or "")
-    return _read(values, file_state(path) if path.exists() else None, model, location)
+    state = file_state(path) if path.exists() else None
+    return _read(weights, json.dumps(architecture, default=str, sort_keys=True), state, model, location)
 
 
 @lru_cache(maxsize=8)
-def _read(values: str, state: tuple[int, ...] | None, model: str, location: str) -> PretrainedWeights:
+def _read(
+    weights: Weights, architecture_json: str, state: tuple[int, ...] | None, model: str, location: str
+) -> PretrainedWeights:
     """Read weights. ``state`` is part of the key of the cache, so that a replaced file is read again."""
-    settings, architecture = json.loads(values)
-    weights = Weights(**settings)
+    architecture = json.loads(architecture_json)
     if weights.run is not None:
         trust = architecture.get("class_path", False)  # the class that the config itself names may be imported
         is_experiment = (Path(weights.run) / "runs.json").exists()

@@ -367,7 +367,7 @@ class TrainedNetwork:
         classes_from: "TrainedNetwork | LabelledImages | None" = None,
         trust: bool | str = False,
     ) -> Network:
-        """Open the network of a file or folder, or of timm.
+        """Open the network of a file or folder, or of timm. The random state stays as it is.
 
         Nothing that a file names is imported, opened, downloaded or written to.
 
@@ -433,7 +433,8 @@ class TrainedNetwork:
         checkpoint = files[0].absolute()
         contents, location = read_checkpoint(checkpoint), f"checkpoint {checkpoint}"
         about = read_checkpoint_info(contents, checkpoint)
-        network = rebuild_network(about, contents["state_dict"], location, trust=trust)
+        with torch.random.fork_rng(devices=[]):
+            network = rebuild_network(about, contents["state_dict"], location, trust=trust)
         metadata = contents["vit_vs_cnn"]
         if "origin" not in metadata:
             raise InputError(f"{location} does not name its run")

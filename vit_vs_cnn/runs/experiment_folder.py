@@ -92,19 +92,14 @@ def read_finished_results(folder: Path, *, some: bool = True, known: Sequence[Ru
 
 
 def select_results(
-    results: Mapping[Path, RunResult],
-    *,
-    model: str | None = None,
-    train_size: int | None = None,
-    every_size: bool = False,
+    results: Mapping[Path, RunResult], *, model: str | None = None, train_size: int | None = None
 ) -> dict[Path, RunResult]:
-    """Select the results with the longest budget, for one training size (or all) and one model (or all).
+    """Select the results with the longest budget, for one training size and one model (or all).
 
     Arguments:
         model: name of the model. Default: all models.
         train_size: number of training images. Default: the largest at which every selected model has a finished run.
             If there is no such size, the largest with a finished run of any selected model.
-        every_size: select all sizes and ignore ``train_size``.
 
     Raises InputError: no finished run of this model or size.
     """
@@ -113,8 +108,6 @@ def select_results(
         raise InputError(f"{folder} has no finished run of model {model!r}; there are {', '.join(names)}")
     longest = longest_results(result for result in results.values() if model in (None, result.model))
     selected = {run: result for run, result in results.items() if any(result is other for other in longest)}
-    if every_size:
-        return selected
     pairs = {(result.model, result.train_size) for result in selected.values()}
     sizes = {size for _, size in pairs}
     complete = [size for size in sizes if all((name, size) in pairs for name, _ in pairs)]

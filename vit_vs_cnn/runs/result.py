@@ -288,8 +288,7 @@ class RunResult(Bounded):
         """
         if self.scores.scored_on is ScoredOn.VALIDATION:
             return None
-        name, fold = (self.data.fingerprint or "").rpartition("-")[2], self.data.fold
-        name = fold_name(name, fold)
+        name = fold_name((self.data.fingerprint or "").rpartition("-")[2], self.data.fold)
         return name if name.isascii() and name.isalnum() else "unknown"
 
     def to_json(self) -> str:
@@ -455,6 +454,5 @@ def group_by_budget(results: Iterable[RunResult]) -> dict[str, list[RunResult]]:
 
 
 def longest_results(results: Iterable[RunResult]) -> list[RunResult]:
-    """Results with the longest budget."""
     *_, longest = group_by_budget(results).values()
     return longest

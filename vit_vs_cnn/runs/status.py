@@ -92,7 +92,6 @@ class ExperimentStatus:
     seconds_left: float | None
 
     def count(self, state: RunState) -> int:
-        """Number of runs in a state."""
         return sum(run.state == state for run in self.runs)
 
     def __repr__(self) -> str:

@@ -252,7 +252,6 @@ def _named_after(run: Run, spec: Any) -> Any:
 
 
 def log_result(services: Sequence[Logger], result: RunResult) -> None:
-    """Log the main values of a result."""
     row = result.to_row()
     metrics = {f"result/{name}": float(row[name]) for name in LOGGED_COLUMNS if row[name] is not None}
     for service in services:

@@ -36,7 +36,8 @@ from vit_vs_cnn.models.recording import evaluation_mode
 from vit_vs_cnn.models.vit import VisionTransformer
 from vit_vs_cnn.networks.preparation import load_start_weights, prepare_network
 from vit_vs_cnn.networks.trained_network import TrainedNetwork
-from vit_vs_cnn.runs.experiment_folder import read_finished_results, select_results
+from vit_vs_cnn.runs.experiment_folder import read_finished_results
+from vit_vs_cnn.runs.result import longest_results
 from vit_vs_cnn.runs.run import Run
 from vit_vs_cnn.strict_yaml import frame_records, to_json_values
 from vit_vs_cnn.typed_values import convert
@@ -210,12 +211,12 @@ def study_locality(
     The measures of a run are saved in the report (``report/locality/<run>.json``) and not computed again.
     """
     pool = None
-    for run_folder, result in select_results(read_finished_results(folder), every_size=True).items():
-        path = folder / "report" / "locality" / f"{run_folder.name}.json"
+    for result in longest_results(read_finished_results(folder).values()):
+        path = folder / "report" / "locality" / f"{result.run}.json"
         settings = {"images": count, "held_out": held_out, "weights": result.weights}
         layers = _read_layers(path, settings)
         if layers is None:
-            trained = TrainedNetwork.open(run_folder, trust=trust)
+            trained = TrainedNetwork.open(folder / result.run, trust=trust)
             pool = pool or trained.pool(root)
             layers = _study_run(trained, pool, count=count, held_out=held_out)
             write_text(path, json.dumps({"settings": settings, "layers": to_json_values(layers)}, indent=1) + "\n")
