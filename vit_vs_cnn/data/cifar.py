@@ -103,8 +103,7 @@ class CifarSource:
             raise InputError(f"{path}: has more than {MAX_FILE_BYTES:,} bytes, unlike {self.title}")
         if self.options.verify_checksum:
             _check_md5(path, hashlib.md5(content, usedforsecurity=False).hexdigest(), md5, delete=path.parent)
-        value = load_plain_pickle(content, path)
-        return value if isinstance(value, dict) else {}
+        return load_plain_pickle(content, path)
 
     def _find(self) -> Path | None:
         for folder in (self.root / self.published.base_folder, self.root):
@@ -228,8 +227,8 @@ def download(url: str, path: Path, md5: str | None = None) -> None:
         raise InputError(f"{path}: cannot be written ({error.strerror or error})") from None
 
 
-def load_plain_pickle(content: bytes, path: Path | str) -> Any:
-    """The lists, dicts, strings and numbers in a pickle, with arrays of bytes as values of the outermost dict.
+def load_plain_pickle(content: bytes, path: Path | str) -> dict[Any, Any]:
+    """The dict in a pickle, with arrays of bytes and plain values; empty if the pickle holds something else.
 
     No code that the pickle names is imported or run. Strings of Python 2 are read as Latin-1. Raises InputError: a
     damaged pickle, or one that names anything else.
@@ -244,9 +243,8 @@ def load_plain_pickle(content: bytes, path: Path | str) -> Any:
     except Exception as error:  # pickle fails in many ways on damaged bytes
         reason = f"{type(error).__name__}: {one_line(error, 100)}"
         raise InputError(f"{path}: truncated or damaged pickle ({reason}); download the file again") from None
-    if not isinstance(value, dict):
-        return value
-    return {key: item.array if isinstance(item, _ByteArray) else item for key, item in value.items()}
+    items = value.items() if isinstance(value, dict) else ()
+    return {key: item.array if isinstance(item, _ByteArray) else item for key, item in items}
 
 
 class _PlainUnpickler(pickle.Unpickler):
