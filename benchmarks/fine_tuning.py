@@ -27,7 +27,7 @@ from torch import nn
 from benchmarks.timing import Row, fastest, in_turns, parser, ratio, run_benchmark
 from benchmarks.training_step import Step, attending
 from vit_vs_cnn.data.batches import TrainingData
-from vit_vs_cnn.data.image_cache import open_folder
+from vit_vs_cnn.data.image_cache import open_files
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.data.options import Augmentation, FolderOptions
 from vit_vs_cnn.devices import bfloat16_units
@@ -75,7 +75,7 @@ def train_by_timm(step: Step, loader: Any, epochs: int = 1) -> None:
 
 def decode(root: str) -> LabelledImages:
     with tempfile.TemporaryDirectory() as cache:
-        return open_folder(root, FolderOptions(image_size=SIZE, cache=Path(cache))).train()
+        return open_files(root, FolderOptions(image_size=SIZE, cache=Path(cache))).train()
 
 
 def train_ours(network: nn.Module, images: LabelledImages, args: argparse.Namespace, steps: int) -> None:

@@ -21,7 +21,7 @@ from PIL.PngImagePlugin import PngImageFile
 from tests.refused import message_of
 from vit_vs_cnn.data import image_cache
 from vit_vs_cnn.data.decoding import UnreadableImage, decode_image, list_formats, read_file_info
-from vit_vs_cnn.data.image_cache import open_folder
+from vit_vs_cnn.data.image_cache import open_files
 from vit_vs_cnn.data.listing import check_folder
 from vit_vs_cnn.data.options import Decoding, FolderOptions
 from vit_vs_cnn.errors import InputError
@@ -93,16 +93,16 @@ def test_16_bit_gray_is_scaled_and_not_clipped_and_32_bit_gray_refused(tmp_path,
 @pytest.mark.parametrize(("largest", "white"), [(200, 255), (4000, 4095), (9000, 16383), (16384, 65535)])
 def test_16_bit_files_have_one_white_that_depends_on_the_largest_value_of_the_folder(root, options, largest, white):
     classes(root)
-    before = open_folder(root, options()).train()
+    before = open_files(root, options()).train()
     for number, value in enumerate((largest // 7, largest)):
         Image.fromarray(np.full((5, 7), value, np.uint16)).save(root / "bee" / f"x{number}.{['png', 'tif'][number]}")
-    source = open_folder(root, options())
+    source = open_files(root, options())
     images = dict(zip(source.train().sample_ids, source.train().images, strict=True))
     assert images["bee/x0.png"].unique().item() == round(largest // 7 * 255 / white)
     assert images["bee/x1.tif"].unique().item() == round(largest * 255 / white)
     assert 2**source.listing.gray_bits - 1 == white
     assert all(torch.equal(images[name], pixels) for name, pixels in zip(before.sample_ids, before.images, strict=True))
-    assert open_folder(root, options()).listing.gray_bits == source.listing.gray_bits  # from the cache
+    assert open_files(root, options()).listing.gray_bits == source.listing.gray_bits  # from the cache
 
 
 @pytest.mark.parametrize(
@@ -210,7 +210,7 @@ def folds_by_name(source):
 
 def test_class_folders_are_divided_into_folds_by_class(root, options):
     classes(root, ("bee", "ant"), 20)
-    source = open_folder(root, options(test_fraction=0.25))
+    source = open_files(root, options(test_fraction=0.25))
     train = source.train()
     assert train.class_names == ("ant", "bee") and source.validation() is None and source.test() is None
     assert train.labels.bincount().tolist() == [20, 20]
@@ -222,10 +222,10 @@ def test_class_folders_are_divided_into_folds_by_class(root, options):
 
 def test_folds_do_not_depend_on_file_contents_or_other_classes(root, options):
     classes(root, count=30)
-    before = folds_by_name(open_folder(root, options()))
+    before = folds_by_name(open_files(root, options()))
     fill(root / "ant", 30, color=GREEN)
     classes(root, ("cat",))
-    after = folds_by_name(open_folder(root, options()))
+    after = folds_by_name(open_files(root, options()))
     assert {name: fold for name, fold in after.items() if not name.startswith("cat")} == before
 
 
@@ -233,26 +233,26 @@ def test_a_sample_is_stratified_by_class_and_split_and_part_of_a_larger_one(root
     for split, counts in {"train": (60, 20), "test": (30, 10)}.items():
         for name, count in zip(("ant", "bee"), counts, strict=True):
             fill(root / split / name, count)
-    small, large = (open_folder(root, options(max_images=count)) for count in (24, 60))
+    small, large = (open_files(root, options(max_images=count)) for count in (24, 60))
     for source, train, test in ((small, [11, 4], [6, 3]), (large, [30, 10], [15, 5])):
         counts = {"train": dict(zip(("ant", "bee"), train, strict=True))}
         counts["test"] = dict(zip(("ant", "bee"), test, strict=True))
         assert source.provenance()["counts"] == counts
     assert {*small.listing.names} < {*large.listing.names}
-    assert {*open_folder(root, options(max_images=24, split_seed=1)).listing.names} != {*small.listing.names}
+    assert {*open_files(root, options(max_images=24, split_seed=1)).listing.names} != {*small.listing.names}
     fill(root / "train" / "cat", 4)
     fill(root / "test" / "cat", 1)
-    rare = open_folder(root, options(max_images=24)).provenance()["counts"]
+    rare = open_files(root, options(max_images=24)).provenance()["counts"]
     assert (rare["train"]["cat"], rare["test"]["cat"]) == (3, 1)
     expected = "class 'bee' has 1 sampled train images, and needs at least 2"
-    assert expected in message_of(open_folder(root, options(max_images=6)).train)
+    assert expected in message_of(open_files(root, options(max_images=6)).train)
 
 
 @pytest.mark.parametrize("validation", ["val", "valid", "validation"])
 def test_split_folders_are_used_unchanged(root, options, validation):
     for split, count in (("train", 3), (validation, 2), ("test", 1)):
         classes(root / split, count=count)
-    source = open_folder(root, options())
+    source = open_files(root, options())
     assert [len(split) for split in (source.train(), source.validation(), source.test())] == [6, 4, 2]
     assert source.test().sample_ids == ["test/ant/0.png", "test/bee/0.png"] and source.folds is None
     assert source.provenance()["layout"] == "split folders"
@@ -273,7 +273,7 @@ def test_nested_folders_are_read_and_hidden_and_other_files_are_not(root, option
     for name in "abcd":
         fill(root / "bee" / f"tree {name}", 1)
     with pytest.warns(UserWarning) as warned:
-        listing = open_folder(root, options()).listing
+        listing = open_files(root, options()).listing
     assert [str(warning.message) for warning in warned] == [
         f"{root}: class ant has 1 image in its sub-folder deep (other classes with sub-folders: 1). These count as "
         f"ant. If the sub-folders are the classes, use --data.root {root}/ant or a table (--data.source table)"
@@ -281,7 +281,7 @@ def test_nested_folders_are_read_and_hidden_and_other_files_are_not(root, option
     assert listing.class_names == ("ant", "bee")
     shutil.rmtree(root / "ant" / "deep")
     with pytest.warns(UserWarning, match="bee has 6 images in its sub-folders brown, tree a, tree b and 2 more. These"):
-        open_folder(root, options()).listed  # noqa: B018
+        open_files(root, options()).listed  # noqa: B018
     ants = {*(f"ant/{number}.png" for number in range(3)), "ant/deep/deeper/x.JPG"}
     assert {name for name in listing.names if name.startswith("ant")} == ants
 
@@ -293,7 +293,7 @@ def test_links_to_folders_elsewhere_are_followed(root, options, tmp_path):
     fill(tmp_path / "cats", 4)
     (root / "ant" / "more").symlink_to(tmp_path / "elsewhere")
     (root / "cat").symlink_to(tmp_path / "cats")
-    listing = open_folder(root, options()).listing
+    listing = open_files(root, options()).listing
     assert not listing.problems
     counts = {name: sum(split[name] for split in listing.counts().values()) for name in listing.class_names}
     assert counts == {"ant": 5, "bee": 3, "cat": 4}
@@ -313,7 +313,7 @@ def test_a_link_that_would_mix_classes_is_not_followed_and_is_named(root, option
         links = [elsewhere / "again"]
         (root / "ant" / "up").symlink_to(elsewhere)
     links[0].symlink_to(elsewhere if "elsewhere" in target else {"itself": "up"}.get(target, target))
-    source = open_folder(root, options())
+    source = open_files(root, options())
     if target == "itself":  # a broken link is neither a folder nor an image
         assert len(source.train()) == 10
         return
@@ -322,7 +322,7 @@ def test_a_link_that_would_mix_classes_is_not_followed_and_is_named(root, option
     assert problem.name.endswith(("up", "again"))
     assert "link that mixes classes: 1" in message
     with pytest.warns(UserWarning, match="left out"):
-        train = open_folder(root, options(skip_unreadable=True)).train()
+        train = open_files(root, options(skip_unreadable=True)).train()
     assert all("/up/" not in name or target == "in a circle elsewhere" for name in train.sample_ids)
 
 
@@ -338,7 +338,7 @@ def test_a_special_file_is_not_opened(root, options, kind):
     else:
         with socket.socket(socket.AF_UNIX) as bound:
             bound.bind(os.path.relpath(path))
-    message = message_of(open_folder(root, options()).train)
+    message = message_of(open_files(root, options()).train)
     assert "special file: 1 (train/ant/x.jpg: a folder, pipe, socket or device, and no file)" in message
 
 
@@ -365,7 +365,7 @@ def test_an_unusable_folder_is_refused_in_one_line(root, options, counts, expect
     for name, count in counts.items():
         (root / name).mkdir(parents=True, exist_ok=True)
         fill(root / name, count)
-    assert expected_message in message_of(open_folder(root, options()).train)
+    assert expected_message in message_of(open_files(root, options()).train)
 
 
 def test_videos_dicom_and_heic_files_are_refused_with_a_remedy_each(root, options):
@@ -375,12 +375,12 @@ def test_videos_dicom_and_heic_files_are_refused_with_a_remedy_each(root, option
         (root / name).write_bytes(b"")
     (root / "bee" / "x.png").write_bytes(bytes(128) + b"DICM")
     (root / "ant" / "x.jpg").write_bytes(b"\0\0\0\x18ftypheic")
-    message = message_of(open_folder(root, options()).train)
+    message = message_of(open_files(root, options()).train)
     assert "DICOM: 3, video: 2, HEIC: 1 (ant/a.mp4: a video; extract its frames, for example with ffmpeg" in message
     assert "x.dcm: a DICOM file; convert it to PNG" in message and "; and 3 more)" in message
     assert 'ant/x.jpg: a HEIC file, which needs pillow-heif: pip install -e ".[heic]"' in message
     with pytest.warns(UserWarning, match="left out: DICOM: 3"):
-        assert len(open_folder(root, options(skip_unreadable=True)).train()) == 38
+        assert len(open_files(root, options(skip_unreadable=True)).train()) == 38
 
 
 @pytest.fixture
@@ -401,10 +401,10 @@ def test_heic_files_are_read_once_pillow_heif_is_installed(root, options, reques
     list_formats.cache_clear()
     classes(root)
     (root / "ant" / "2.heic").write_bytes(b"\0\0\0\x18ftypheic\0\0\0\0" + (root / "ant" / "2.png").read_bytes())
-    assert 'pip install -e ".[heic]"' in message_of(open_folder(root, options()).train)
+    assert 'pip install -e ".[heic]"' in message_of(open_files(root, options()).train)
     list_formats.cache_clear()
     request.getfixturevalue("pillow_heif")
-    source = open_folder(root, options())  # not from the cache
+    source = open_files(root, options())  # not from the cache
     images = dict(zip(source.train().sample_ids, source.train().images, strict=True))
     assert torch.equal(images["ant/2.heic"], images["ant/2.png"])
     assert len(read_file_info(root, ["ant/2.heic"], print)) == 1
@@ -422,7 +422,7 @@ def test_folders_beside_train_are_ignored_with_a_warning(root, options):
     classes(root / "train")
     fill(root / "test")
     with pytest.warns(UserWarning, match="ignored: test"):
-        assert open_folder(root, options()).folds is not None
+        assert open_files(root, options()).folds is not None
 
 
 def test_problems_of_all_splits_are_listed_together(root, options):
@@ -431,7 +431,7 @@ def test_problems_of_all_splits_are_listed_together(root, options):
     expected = {f"{split}/ant/{name}" for split in ("train", "test") for name in bad_files(root / split / "ant")}
     (root / "train" / "cow").mkdir()
     fill(root / "test" / "dog")
-    source = open_folder(root, options())
+    source = open_files(root, options())
     message = message_of(source.train)
     expected = sorted([*expected, "test/dog", "cow", "cow"])
     assert sorted(problem.name for problem in source.listing.problems) == expected
@@ -440,7 +440,7 @@ def test_problems_of_all_splits_are_listed_together(root, options):
     counts = ("damaged: 4", "no image: 4", "empty file: 2", "too many pixels: 2", "missing: 2", "too few images: 2")
     assert all(count in message for count in counts)
     assert f"and {len(expected) - 3} more" in message and "vit-vs-cnn audit lists all" in message
-    assert message_of(open_folder(root, options()).test) == message
+    assert message_of(open_files(root, options()).test) == message
 
 
 def test_unreadable_files_are_left_out_on_request_with_a_warning_each_time(root, options):
@@ -448,7 +448,7 @@ def test_unreadable_files_are_left_out_on_request_with_a_warning_each_time(root,
         classes(root / split, count=4)
     bad = bad_files(root / "train" / "ant")
     for _ in range(2):  # decoded, then from the cache
-        source = open_folder(root, options(skip_unreadable=True))
+        source = open_files(root, options(skip_unreadable=True))
         with pytest.warns(UserWarning, match="left out") as warned:
             train = source.train()
         assert len(source.test()) == 8 and len(warned) == 1
@@ -456,36 +456,36 @@ def test_unreadable_files_are_left_out_on_request_with_a_warning_each_time(root,
         assert train.sample_ids == [f"train/{name}/{number}.png" for name in ("ant", "bee") for number in range(4)]
         assert sum(source.provenance()["skipped"]["counts"].values()) == len(bad)
         assert {problem.name for problem in source.listing.problems} == {f"train/ant/{name}" for name in bad}
-    assert "skip_unreadable" in message_of(open_folder(root, options()).train)
+    assert "skip_unreadable" in message_of(open_files(root, options()).train)
 
 
 def test_drop_keeps_the_first_of_equal_images_and_none_of_those_in_two_classes(root, options):
     classes(root)
-    kept = open_folder(root, options()).fingerprint
-    assert open_folder(root, options(duplicates="drop")).fingerprint == kept
+    kept = open_files(root, options()).fingerprint
+    assert open_files(root, options(duplicates="drop")).fingerprint == kept
     for name in ("9.png", "8.png"):
         save(root / "ant" / name, (0, 0, 0))
     save(root / "bee" / "9.png", (2, 0, 0))
     message = "drop leaves out 2 images equal to an earlier one and 2 images with copies in other classes"
     for _ in range(2):  # decoded, then from the cache
-        source = open_folder(root, options(duplicates="drop"))
+        source = open_files(root, options(duplicates="drop"))
         with pytest.warns(UserWarning, match=message) as warned:
             train = source.train()
         assert len(warned) == 1 and source.provenance()["dropped_copies"] == 4
         assert train.sample_ids == [f"ant/{n}.png" for n in (0, 1, 3, 4)] + [f"bee/{n}.png" for n in range(5)]
         assert train.images[:4, 0, 0, 0].tolist() == [0, 1, 3, 4] and len(set(source.folds)) == 5
-    assert len(open_folder(root, options()).train()) == 13
+    assert len(open_files(root, options()).train()) == 13
 
 
 def test_drop_leaves_out_test_images_that_are_copies_of_training_images(root, options):
     for split in ("train", "test"):
         classes(root / split, count=5 if split == "train" else 6)
     with pytest.warns(UserWarning, match="leaves out 10 images equal to an earlier one$"):
-        assert open_folder(root, options(duplicates="drop")).test().sample_ids == ["test/ant/5.png", "test/bee/5.png"]
+        assert open_files(root, options(duplicates="drop")).test().sample_ids == ["test/ant/5.png", "test/bee/5.png"]
     for path in (root / "test" / "ant").iterdir():
         save(path, (0, 0, 0))
     with pytest.warns(UserWarning, match="leaves out 11"):
-        message = message_of(open_folder(root, options(duplicates="drop")).train)
+        message = message_of(open_files(root, options(duplicates="drop")).train)
     assert "class 'ant' has 0 different readable test images" in message
 
 
@@ -498,7 +498,7 @@ def test_a_class_or_split_without_readable_images_is_named(root, options, emptie
         classes(root / split, count=4)
     for path in (root / emptied).rglob("*.png"):
         path.write_bytes(b"")
-    message = message_of(open_folder(root, options(skip_unreadable=True)).train)
+    message = message_of(open_files(root, options(skip_unreadable=True)).train)
     assert expected in message and f"empty file: {count}" in message
     assert "add what is missing, or remove these classes" in message
 
@@ -514,21 +514,21 @@ def decoded(monkeypatch):
 def test_a_log_shows_how_many_images_are_decoded(root, options, monkeypatch, capsys):
     monkeypatch.setattr("vit_vs_cnn.console.SECONDS_BETWEEN_LINES", 0.0)
     classes(root)
-    count = len(open_folder(root, options()).train())
+    count = len(open_files(root, options()).train())
     assert capsys.readouterr().err.splitlines()[:2] == [f"Decoding images: {done} of {count} ..." for done in (0, 1)]
-    open_folder(root, options()).train()
+    open_files(root, options()).train()
     assert capsys.readouterr().err == ""
 
 
 def test_a_second_reading_uses_the_cache(root, options, decoded):
     classes(root)
-    first = open_folder(root, options()).train()
+    first = open_files(root, options()).train()
     decoded.reset_mock()
-    second = open_folder(root, options()).train()
+    second = open_files(root, options()).train()
     decoded.assert_not_called()
     assert first.fingerprint() == second.fingerprint() and first.sample_ids == second.sample_ids
     second.images[0] = 7
-    assert open_folder(root, options()).train().fingerprint() == first.fingerprint()
+    assert open_files(root, options()).train().fingerprint() == first.fingerprint()
 
 
 @pytest.mark.parametrize("change", ["edited", "replaced", "added", "removed", "touched", "image_size", "resize"])
@@ -536,7 +536,7 @@ def test_any_change_of_files_or_options_rebuilds_the_cache(root, options, decode
     classes(root / "train")
     classes(root / "test")
     path = root / "train" / "ant" / "3.png"
-    open_folder(root, options()).train()
+    open_files(root, options()).train()
     decoded.reset_mock()
     if change == "edited":
         save(path, GREEN)
@@ -553,7 +553,7 @@ def test_any_change_of_files_or_options_rebuilds_the_cache(root, options, decode
     elif change == "touched":
         os.utime(path, ns=(0, path.stat().st_mtime_ns + 1))
     changed = {"image_size": 5} if change == "image_size" else {"resize": "pad"} if change == "resize" else {}
-    train = open_folder(root, options(**changed)).train()
+    train = open_files(root, options(**changed)).train()
     assert decoded.call_count - 10 == len(train) == 10 + {"added": 1, "removed": -1}.get(change, 0)
     if change == "edited":
         assert train.images[3, :, 0, 0].tolist() == list(GREEN)
@@ -565,11 +565,11 @@ def test_outdated_caches_and_old_temporary_files_are_removed(root, options, tmp_
     for number in range(3):
         os.utime(root / "ant" / "0.png", ns=(0, number))
         os.utime(root / "bee" / "0.png", ns=(0, number))
-        open_folder(root, options()).train()
+        open_files(root, options()).train()
         recent.touch()
         old.touch()
         os.utime(old, (0, 0))
-    open_folder(root, options(resize="pad")).train()
+    open_files(root, options(resize="pad")).train()
     assert sorted(path.suffix for path in (tmp_path / "cache").iterdir()) == [".json"] * 2 + [".npy"] * 2 + [".partial"]
 
 
@@ -577,7 +577,7 @@ def test_outdated_caches_and_old_temporary_files_are_removed(root, options, tmp_
 @pytest.mark.parametrize("damage", ["truncated", "empty", "garbage", "flipped", "gone", "pickle"])
 def test_a_damaged_cache_is_rebuilt(root, options, tmp_path, decoded, suffix, damage):
     classes(root)
-    expected = open_folder(root, options()).train().fingerprint()
+    expected = open_files(root, options()).train().fingerprint()
     decoded.reset_mock()
     (path,) = (tmp_path / "cache").glob(f"*{suffix}")
     content = path.read_bytes()
@@ -587,7 +587,7 @@ def test_a_damaged_cache_is_rebuilt(root, options, tmp_path, decoded, suffix, da
     path.unlink() if damage == "gone" else path.write_bytes(replaced[damage])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert open_folder(root, options()).train().fingerprint() == expected
+        assert open_files(root, options()).train().fingerprint() == expected
     assert decoded.call_count == 10
     assert path.read_bytes() == content
 
@@ -595,17 +595,17 @@ def test_a_damaged_cache_is_rebuilt(root, options, tmp_path, decoded, suffix, da
 def test_an_unwritable_cache_gives_a_one_line_error_and_leaves_no_file(root, options, tmp_path, monkeypatch):
     classes(root)
     (tmp_path / "file").touch()
-    message = message_of(open_folder(root, options(cache=tmp_path / "file")).train)
+    message = message_of(open_files(root, options(cache=tmp_path / "file")).train)
     assert "choose another folder with --data.folder.cache of train" in message
     monkeypatch.setattr(image_cache, "write_text", Mock(side_effect=OSError(28, "No space left on device")))
-    assert "No space left" in message_of(open_folder(root, options()).train)
+    assert "No space left" in message_of(open_files(root, options()).train)
     assert list((tmp_path / "cache").iterdir()) == []
 
 
 def test_concurrent_readers_and_writers_get_the_same_images(root, options):
     classes(root)
     with ThreadPoolExecutor(4) as pool:
-        found = [pool.submit(lambda: open_folder(root, options()).train().fingerprint()) for _ in range(12)]
+        found = [pool.submit(lambda: open_files(root, options()).train().fingerprint()) for _ in range(12)]
     assert len({future.result() for future in found}) == 1
 
 
@@ -613,7 +613,7 @@ def test_a_class_name_that_is_not_utf8_is_refused_before_training(root, options)
     classes(root / "train", count=4)
     os.rename(root / "train" / "ant", os.fsencode(root / "train") + b"/caf\xe9")
     with pytest.raises(InputError, match=r"class name that is not UTF-8: 1 .*class 'caf\\xe9' needs another name"):
-        open_folder(root / "train", options(skip_unreadable=True)).train()
+        open_files(root / "train", options(skip_unreadable=True)).train()
 
 
 def test_shrinking_is_antialiased(tmp_path):

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from tests.refused import refused
-from vit_vs_cnn.data.image_cache import open_folder, open_table
+from vit_vs_cnn.data.image_cache import open_files
 from vit_vs_cnn.data.options import FolderOptions, TableOptions
 from vit_vs_cnn.errors import InputError
 
@@ -30,7 +30,7 @@ def rows(tmp_path):
 def source(tmp_path):
     def make(rows, **options):
         rows.to_csv(tmp_path / "table.csv", index=False)
-        return open_table(tmp_path / "table.csv", TableOptions(image_size=5, cache=tmp_path / "cache", **options))
+        return open_files(tmp_path / "table.csv", TableOptions(image_size=5, cache=tmp_path / "cache", **options))
 
     return make
 
@@ -38,7 +38,7 @@ def source(tmp_path):
 def test_a_table_of_a_folder_gives_the_images_of_the_folder(rows, source, tmp_path):
     train = source(rows.sample(frac=1, random_state=3), split_seed=2).train()
     assert len(train) == 3 * 13
-    folder = open_folder(tmp_path / "photos", FolderOptions(image_size=5, cache=tmp_path / "cache"))
+    folder = open_files(tmp_path / "photos", FolderOptions(image_size=5, cache=tmp_path / "cache"))
     known = dict(zip(folder.listing.class_names, range(3), strict=True))
     given = folder.train()
     images = {f"photos/{name}": pixels for name, pixels in zip(given.sample_ids, given.images, strict=True)}
@@ -66,12 +66,12 @@ def test_groups_of_a_table_stay_together(rows, source):
 
 def test_groups_of_a_folder_are_found_in_the_names_of_files(rows, tmp_path):
     options = FolderOptions(image_size=5, cache=tmp_path / "cache", group="^(p[0-9]+)_")
-    source = open_folder(tmp_path / "photos", options)
+    source = open_files(tmp_path / "photos", options)
     folds = {*zip(source.train().groups, source.folds, strict=True)}
     assert {group for group, _ in folds} == {f"p{n}" for n in range(5)} and len(folds) == 5
     for pattern in ("^(camera)", "(camera)?"):
         with pytest.raises(InputError, match="finds no group in its name"):
-            open_folder(tmp_path / "photos", FolderOptions(group=pattern)).train()
+            open_files(tmp_path / "photos", FolderOptions(group=pattern)).train()
     with pytest.raises(InputError, match="not a regular expression"):
         FolderOptions(group="(")
 

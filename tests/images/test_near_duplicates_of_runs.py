@@ -12,7 +12,7 @@ from tests.results import make_result
 from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.images.experiment_data import ExperimentData
-from vit_vs_cnn.images.near_duplicates import FILE_NAME, find_near_duplicates, read_near_duplicates
+from vit_vs_cnn.images.near_duplicates import FILE_NAME, find_near_duplicates, read_near_duplicates, reason_not_searched
 
 SIDE, LEAKED = 48, 3
 #: Training image of which each leaked test image is a copy.
@@ -77,7 +77,7 @@ def test_the_result_is_stored_and_used_without_the_images(experiment, tmp_path):
 def test_a_new_subset_is_searched_and_added_to_the_stored_result(experiment):
     pool = ExperimentData(experiment.data)
     first = find_near_duplicates(experiment.folder, _results(pool, (8,)))
-    assert first.by_subset.items() < find_near_duplicates(experiment.folder, _results(pool), pool).by_subset.items()
+    assert first.by_subset.items() < find_near_duplicates(experiment.folder, _results(pool)).by_subset.items()
     assert json.loads((experiment.folder / FILE_NAME).read_text())["test_images"] == 20
 
 
@@ -109,8 +109,7 @@ def test_missing_or_different_images_are_reported(experiment, tmp_path):
         find_near_duplicates(experiment.folder, results)
 
 
-def test_the_reason_for_no_search_is_reported(experiment):
-    with pytest.raises(InputError, match="No test image has been used"):
-        find_near_duplicates(experiment.folder, [make_result(scored_on="validation")])
-    with pytest.raises(InputError, match="are synthetic"):
-        find_near_duplicates(experiment.folder, [make_result(source="synthetic")])
+def test_the_reason_for_no_search_is_reported():
+    assert "No test image has been used" in reason_not_searched([make_result(scored_on="validation")])
+    assert "are synthetic" in reason_not_searched([make_result(source="synthetic")])
+    assert reason_not_searched([make_result(source="cifar10")]) is None

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from tests.equal import assert_equal, perturbed
 from tests.pairwise import pairwise
-from vit_vs_cnn.attention.convolution.layer import FORMS
+from vit_vs_cnn.attention.convolution.layer import SHARPNESS
 from vit_vs_cnn.attention.windows.neighbourhood import BOUNDARIES
 from vit_vs_cnn.conversion.export import FORMATS
 from vit_vs_cnn.models import VisionTransformer, create_model
@@ -65,7 +65,7 @@ VITS = [
     for attention, position, tokens, stem in pairwise(ATTENTIONS, POSITIONS, TOKENS, STEMS, allowed=is_allowed)
 ]
 CONVERTED = [
-    *(partial(converted, form=form, head_dim=2) for form in FORMS),
+    *(partial(converted, form=form, head_dim=2) for form in SHARPNESS),
     partial(converted, released=True, window_size=5, sharpness=3.0),
 ]
 

@@ -115,8 +115,7 @@ def _causal_sums(query_features: Tensor, key_features: Tensor, values: Tensor) -
     )
     within = (query_features @ key_features.transpose(-2, -1)).tril() @ values
     states = key_features.transpose(-2, -1) @ values
-    before = states.cumsum(dim=2).roll(1, dims=2)  # a chunk reads the state that the chunks before it left
-    before = torch.cat([torch.zeros_like(before[:, :, :1]), before[:, :, 1:]], dim=2)
+    before = F.pad(states.cumsum(dim=2)[:, :, :-1], (0, 0, 0, 0, 1, 0))  # the state that the chunks before it left
     sums = within + query_features @ before
     return rearrange(sums, "b h chunks n d -> b h (chunks n) d")[..., :tokens, :]
 

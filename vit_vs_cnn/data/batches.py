@@ -88,11 +88,8 @@ class TrainingBatches:
         start = position * self._global_size + self._rank * self._local_size
         offsets = torch.arange(start, start + self._local_size)
         epochs = offsets // len(self.labels)
-        indices = torch.empty_like(offsets)
-        for epoch in range(int(epochs[0]), int(epochs[-1]) + 1):
-            here = epochs == epoch
-            indices[here] = self._order(epoch)[offsets[here] % len(self.labels)]
-        return indices
+        places = {epoch: offsets[epochs == epoch] % len(self.labels) for epoch in epochs.unique().tolist()}
+        return torch.cat([self._order(epoch)[of_epoch] for epoch, of_epoch in places.items()])
 
     def batch(self, position: int) -> Batch:
         """Images (normalized floats) and targets of the batch at ``position``, those with labels first."""

@@ -12,7 +12,7 @@ import tempfile
 import urllib.request
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -24,64 +24,6 @@ from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.data.options import CifarOptions
 from vit_vs_cnn.errors import InputError, one_line
 
-
-class PublishedFiles(NamedTuple):
-    """File names and MD5 checksums, as in torchvision, whose loader would unpickle any object in a file.
-
-    Arguments:
-        train, test, meta: names and checksums of files; ``meta`` holds the names of the classes.
-        class_names_key, labels_key: keys of the names of the classes and of the labels in these files.
-    """
-
-    title: str
-    folder: str
-    archive: str
-    archive_md5: str
-    train: dict[str, str]
-    test: dict[str, str]
-    meta: tuple[str, str]
-    class_names_key: str
-    labels_key: str
-
-    @property
-    def url(self) -> str:
-        return f"https://www.cs.toronto.edu/~kriz/{self.archive}"
-
-    @property
-    def file_names(self) -> list[str]:
-        return [*self.train, *self.test, self.meta[0]]
-
-
-PUBLISHED = {
-    "cifar10": PublishedFiles(
-        "CIFAR-10",
-        "cifar-10-batches-py",
-        "cifar-10-python.tar.gz",
-        "c58f30108f718f92721af3b95e74349a",
-        {
-            "data_batch_1": "c99cafc152244af753f735de768cd75f",
-            "data_batch_2": "d4bba439e000b95fd0a9bffe97cbabec",
-            "data_batch_3": "54ebc095f3ab1f0389bbae665268c751",
-            "data_batch_4": "634d18415352ddfa80567beed471001a",
-            "data_batch_5": "482c414d41f54cd18b22e5b47cb7c3cb",
-        },
-        {"test_batch": "40351d587109b95175f43aff81a1287e"},
-        ("batches.meta", "5ff9c542aee3614f3951f8cda6e48888"),
-        "label_names",
-        "labels",
-    ),
-    "cifar100": PublishedFiles(
-        "CIFAR-100",
-        "cifar-100-python",
-        "cifar-100-python.tar.gz",
-        "eb9058c3a382ffc7106e4002c42a8d85",
-        {"train": "16019d7e3df5f24257cddd939b257f8d"},
-        {"test": "f0ef6b0ae62326f3e7ffdfab6717acfc"},
-        ("meta", "7973b15100ade9c7d40fb424638fde48"),
-        "fine_label_names",
-        "fine_labels",
-    ),
-}
 CIFAR_PIXELS = 3 * 32 * 32
 MAX_FILE_BYTES = 200_000_000  # the published archives have 170,498,071 and 169,001,437, and their files less
 
@@ -99,8 +41,16 @@ class CifarSource:
     def __init__(
         self, name: Literal["cifar10", "cifar100"], root: Path | str, options: CifarOptions | None = None
     ) -> None:
+        from torchvision import datasets  # takes a second to load
+
         self.name = name
-        self.published = PUBLISHED[name]
+        # Names and checksums of the files. The loaders of these classes would unpickle any object in a file.
+        self.published, self.title, self.labels_key = {
+            "cifar10": (datasets.CIFAR10, "CIFAR-10", "labels"),
+            "cifar100": (datasets.CIFAR100, "CIFAR-100", "fine_labels"),
+        }[name]
+        batches = [file for file, _ in self.published.train_list + self.published.test_list]
+        self.file_names = [*batches, self.published.meta["filename"]]
         self.root = Path(root)
         self.options = options or CifarOptions()
 
@@ -118,12 +68,12 @@ class CifarSource:
 
     def _load(self, split: Literal["train", "test"]) -> LabelledImages:
         published, folder = self.published, self._obtain()
-        key, path = published.labels_key, folder / published.meta[0]
-        names = self._read(path, published.meta[1]).get(published.class_names_key)
+        key, path = self.labels_key, folder / published.meta["filename"]
+        names = self._read(path, published.meta["md5"]).get(published.meta["key"])
         if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
             raise InputError(f"{path}: holds no list of class names; download the file again")
         images, labels = [], []
-        for name, md5 in (published.train if split == "train" else published.test).items():
+        for name, md5 in published.train_list if split == "train" else published.test_list:
             content = self._read(folder / name, md5)
             pixels, numbers = content.get("data"), content.get(key)
             if not (
@@ -150,15 +100,14 @@ class CifarSource:
         except OSError as error:
             raise InputError(f"{path}: cannot be read ({error.strerror})") from None
         if len(content) > MAX_FILE_BYTES:
-            raise InputError(f"{path}: has more than {MAX_FILE_BYTES:,} bytes, unlike {self.published.title}")
+            raise InputError(f"{path}: has more than {MAX_FILE_BYTES:,} bytes, unlike {self.title}")
         if self.options.verify_checksum:
             _check_md5(path, hashlib.md5(content, usedforsecurity=False).hexdigest(), md5, delete=path.parent)
-        value = load_plain_pickle(content, path)
-        return value if isinstance(value, dict) else {}
+        return load_plain_pickle(content, path)
 
     def _find(self) -> Path | None:
-        for folder in (self.root / self.published.folder, self.root):
-            if all((folder / name).is_file() for name in self.published.file_names):
+        for folder in (self.root / self.published.base_folder, self.root):
+            if all((folder / name).is_file() for name in self.file_names):
                 return folder
         return None
 
@@ -167,13 +116,13 @@ class CifarSource:
         if (folder := self._find()) is not None:
             return folder
         published = self.published
-        archive = self.root / published.archive
+        archive = self.root / published.filename
         if not archive.is_file() and not self.options.download:
             raise InputError(
-                f"{self.root}: {self.published.title} is not there (no complete {published.folder} and no "
+                f"{self.root}: {self.title} is not there (no complete {published.base_folder} and no "
                 f"{archive.name}); set --data.cifar.download true, or save {published.url} as {archive.absolute()}"
             )
-        expected = published.archive_md5 if self.options.verify_checksum else None
+        expected = published.tgz_md5 if self.options.verify_checksum else None
         try:
             self.root.mkdir(parents=True, exist_ok=True)
             with FileLock(self.root / f".{archive.name}.lock"):  # a second process waits, and then finds the data
@@ -183,17 +132,15 @@ class CifarSource:
                     self._download(archive, expected)
                 elif expected is not None:
                     _check_md5(archive, compute_md5(archive), expected, delete=archive)
-                folder = self.root / published.folder
+                folder = self.root / published.base_folder
                 with tempfile.TemporaryDirectory(dir=self.root, prefix=f".{archive.name}-") as unpacked:
-                    extract_members(
-                        archive, [f"{folder.name}/{name}" for name in self.published.file_names], Path(unpacked)
-                    )
+                    extract_members(archive, [f"{folder.name}/{name}" for name in self.file_names], Path(unpacked))
                     folder.mkdir(exist_ok=True)
-                    for name in self.published.file_names:
+                    for name in self.file_names:
                         os.replace(Path(unpacked, folder.name, name), folder / name)
                 return folder
         except OSError as error:
-            raise InputError(f"{self.root}: {self.published.title} cannot be written there ({error})") from None
+            raise InputError(f"{self.root}: {self.title} cannot be written there ({error})") from None
 
     def _download(self, archive: Path, md5: str | None) -> None:
         url = self.options.mirror or self.published.url
@@ -203,7 +150,7 @@ class CifarSource:
             download(url, archive, md5)
         except InputError as error:
             raise InputError(
-                f"{self.root}: {self.published.title} is not in this folder and cannot be fetched: {error}; name "
+                f"{self.root}: {self.title} is not in this folder and cannot be fetched: {error}; name "
                 f"another place with --data.cifar.mirror URL, or save the file as {archive.absolute()}"
             ) from None
 
@@ -280,8 +227,8 @@ def download(url: str, path: Path, md5: str | None = None) -> None:
         raise InputError(f"{path}: cannot be written ({error.strerror or error})") from None
 
 
-def load_plain_pickle(content: bytes, path: Path | str) -> Any:
-    """The lists, dicts, strings and numbers in a pickle, with arrays of bytes as values of the outermost dict.
+def load_plain_pickle(content: bytes, path: Path | str) -> dict[Any, Any]:
+    """The dict in a pickle, with arrays of bytes and plain values; empty if the pickle holds something else.
 
     No code that the pickle names is imported or run. Strings of Python 2 are read as Latin-1. Raises InputError: a
     damaged pickle, or one that names anything else.
@@ -296,9 +243,8 @@ def load_plain_pickle(content: bytes, path: Path | str) -> Any:
     except Exception as error:  # pickle fails in many ways on damaged bytes
         reason = f"{type(error).__name__}: {one_line(error, 100)}"
         raise InputError(f"{path}: truncated or damaged pickle ({reason}); download the file again") from None
-    if not isinstance(value, dict):
-        return value
-    return {key: item.array if isinstance(item, _ByteArray) else item for key, item in value.items()}
+    items = value.items() if isinstance(value, dict) else ()
+    return {key: item.array if isinstance(item, _ByteArray) else item for key, item in items}
 
 
 class _PlainUnpickler(pickle.Unpickler):

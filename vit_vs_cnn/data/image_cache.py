@@ -174,22 +174,15 @@ class CachedImages:
         return self.split(split)
 
 
-def open_folder(root: Path | str, options: FolderOptions | None = None) -> CachedImages:
-    """A folder of images as a source. They are decoded once, and again after any of them has changed."""
-    return _open_files("folder", list_folder, Path(root), options or FolderOptions())
+def open_files(path: Path | str, options: FolderOptions | TableOptions) -> CachedImages:
+    """The images of a folder or a table as a source. They are decoded once, and again after any of them has changed."""
+    path = Path(path)
 
-
-def open_table(path: Path | str, options: TableOptions | None = None) -> CachedImages:
-    """The images of a table as a source."""
-    return _open_files("table", list_table, Path(path), options or TableOptions())
-
-
-def _open_files(
-    kind: str, list_files: Callable[[Path, Any], ImageListing], path: Path, options: FolderOptions | TableOptions
-) -> CachedImages:
     def list_images() -> ImageListing:
-        return list_files(path, options).sample(options.max_images, options.split_seed).add_folds(options)
+        listing = list_table(path, options) if isinstance(options, TableOptions) else list_folder(path, options)
+        return listing.sample(options.max_images, options.split_seed).add_folds(options)
 
+    kind = "table" if isinstance(options, TableOptions) else "folder"
     return CachedImages(kind, list_images, lambda listing: _load_files(listing, path, options), path, options)
 
 

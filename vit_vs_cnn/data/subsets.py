@@ -62,12 +62,13 @@ def nested_order(labels: Labels, seed: int) -> Labels:
     Differs: the end of a span is rounded to whole positions, which keeps the bound (earliest deadline first is optimal
     for unit jobs). Sorting by (r + 1/2) / c would miss the bound where class sizes differ.
     """
-    _, inverse = np.unique(labels.numpy(), return_inverse=True)
+    values, inverse = np.unique(labels.numpy(), return_inverse=True)
     members = np.split(np.argsort(inverse, kind="stable"), np.cumsum(np.bincount(inverse))[:-1])
-    values = [int(labels[group[0]]) for group in members]  # keyed by the label itself: an absent class moves no other
     queues = [
-        group[permutation(counter_key(seed, 0, value), len(group))]
-        for group, value in zip(members, values, strict=True)
+        group[
+            permutation(counter_key(seed, 0, value), len(group))
+        ]  # keyed by the label: an absent class moves no other
+        for group, value in zip(members, values.tolist(), strict=True)
     ]
     ties = permutation(counter_key(seed, 1), len(queues)).tolist()
     return torch.from_numpy(np.array(_interleave(queues, ties), dtype=np.int64))
@@ -229,19 +230,14 @@ def merge_copies(groups: Sequence[str], hashes: Sequence[bytes | None]) -> list[
         >>> merge_copies(["a", "b", "c", "d"], [b"1", b"2", b"2", None])
         ['a', 'b', 'b', 'd']
     """
-    parents, group_of_pixels = dict[str, str](), dict[bytes, str]()
+    from scipy.cluster.hierarchy import DisjointSet  # takes half a second to load
 
-    def find(group: str) -> str:
-        while group in parents:
-            group = parents[group]
-        return group
-
+    merged, group_of_pixels = DisjointSet(groups), dict[bytes, str]()
     for group, pixels in zip(groups, hashes, strict=True):
         if pixels is not None:
-            first, second = sorted((find(group_of_pixels.setdefault(pixels, group)), find(group)))
-            if first != second:
-                parents[second] = first
-    return [find(group) for group in groups]
+            merged.merge(group_of_pixels.setdefault(pixels, group), group)
+    names = {group: min(subset) for subset in merged.subsets() for group in subset}
+    return [names[group] for group in groups]
 
 
 def subset_hash(indices: Numbers) -> str:

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import unicodedata
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -25,6 +25,7 @@ from vit_vs_cnn.data.near_duplicates import find_copies
 from vit_vs_cnn.data.options import Resize
 from vit_vs_cnn.files import CommandResult
 from vit_vs_cnn.images.experiment_data import open_source
+from vit_vs_cnn.mappings import group_by
 from vit_vs_cnn.runs.record import MIN_IMBALANCE
 from vit_vs_cnn.statistics.intervals import wilson_interval
 from vit_vs_cnn.statistics.pair_comparison import MIN_TEST_IMAGES_FOR_CONCLUSION
@@ -369,13 +370,10 @@ def _file_findings(audit: Audit) -> Iterator[AuditFinding]:
 
 def _format_findings(audit: Audit) -> Iterator[AuditFinding]:
     """Measure how well format and color mode alone predict the class."""
-    groups: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
-    firsts = {(file.format, file.mode): file.name for file in reversed(audit.files)}
-    for file in audit.files:
-        groups[file.format, file.mode][audit.class_of[file.name]] += 1
     if len(audit.files) < MIN_FILES_FOR_FORMAT:
         return
-    correct = sum(max(group.values()) for group in groups.values())
+    groups = list(group_by(audit.files, lambda file: (file.format, file.mode)).values())
+    correct = sum(max(Counter(audit.class_of[file.name] for file in files).values()) for files in groups)
     accuracy, baseline = (part / len(audit.files) for part in (correct, max(Counter(audit.class_of.values()).values())))
     if accuracy - baseline > MIN_FORMAT_GAIN:
         description = (
@@ -383,17 +381,14 @@ def _format_findings(audit: Audit) -> Iterator[AuditFinding]:
             f"predicting the largest class: {100 * baseline:.0f} %), so a model may learn the camera or the compression"
         )
         advice = "Save the images of all classes in one format and mode"
-        examples = tuple(firsts[key] for key in list(groups)[:_NUM_EXAMPLES])
+        examples = tuple(files[0].name for files in groups[:_NUM_EXAMPLES])
         yield AuditFinding(Severity.MISLEADING, "File format depends on the class", description, advice, examples)
 
 
 def _class_findings(audit: Audit) -> Iterator[AuditFinding]:
-    similar: dict[str, list[str]] = defaultdict(list)
-    for name in audit.by_class:
-        folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
-        similar[" ".join(folded.split())].append(name)
+    similar = group_by(audit.by_class, _fold_name).values()
     # Two Unicode forms of one name look the same on a screen: escaped, they differ.
-    if groups := [" and ".join(map(ascii, names)) for names in similar.values() if len(names) > 1]:
+    if groups := [" and ".join(map(ascii, names)) for names in similar if len(names) > 1]:
         description = f"{_examples(groups)} differ only in case, spaces or Unicode form, but are separate classes"
         advice = "If they are one class, merge the folders"
         yield AuditFinding(Severity.MISLEADING, "Similar class names", description, advice)
@@ -422,6 +417,11 @@ def _class_findings(audit: Audit) -> Iterator[AuditFinding]:
         )
         advice = "Add images of the small classes, and compare every accuracy with that number"
         yield AuditFinding(Severity.WEAKER, "Class imbalance", description, advice)
+
+
+def _fold_name(name: str) -> str:
+    """The name of a class without differences of case, spaces and Unicode form."""
+    return " ".join(unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold()).split())
 
 
 def _examples(names: Sequence[str], separator: str = ", ") -> str:

@@ -22,8 +22,7 @@ from vit_vs_cnn.data.image_cache import (
     CachedImages,
     default_cache_folder,
     find_images,
-    open_folder,
-    open_table,
+    open_files,
     open_unlabelled,
 )
 from vit_vs_cnn.data.images import LabelledImages, Source, concatenate, fingerprint_with_groups
@@ -75,13 +74,11 @@ def open_source(data: Data, *, trust: bool = False, fingerprint: str | None = No
         InputError: images from Python that are not stored any more, or a user-defined class without ``trust`` or with
             unusable images.
     """
+    if data.file_options is not None:
+        return open_files(data.root, data.file_options)
     match data.source:
         case "synthetic":
             return SyntheticSource(data.synthetic)
-        case "folder":
-            return open_folder(data.root, data.folder)
-        case "table":
-            return open_table(data.root, data.table)
         case "cifar10" | "cifar100":
             return CifarSource(data.source, Path(data.root), data.cifar)
     fingerprint = data.own.fingerprint if data.kind == "given" else fingerprint

@@ -60,18 +60,14 @@ class NearDuplicates(Bounded):
         return mask
 
 
-def find_near_duplicates(
-    folder: Path, results: Sequence[RunResult], pool: ExperimentData | None = None
-) -> NearDuplicates:
+def find_near_duplicates(folder: Path, results: Sequence[RunResult]) -> NearDuplicates:
     """Search for near-duplicates, or read what an earlier search stored in the folder of the experiment.
 
-    Raises InputError: missing or different images, or runs that were not scored on test images.
+    There must be no ``reason_not_searched``. Raises InputError: missing or different images.
     """
-    if (reason := reason_not_searched(results)) is not None:
-        raise InputError(reason)
     if (stored := read_near_duplicates(folder, results)) is not None:
         return stored
-    pool = open_experiment_data(folder, results[0].data) if pool is None else pool
+    pool = open_experiment_data(folder, results[0].data)
     by_subset: dict[str, list[int]] = {}
     pairs: list[PairRow] = []
     for group in group_by(results, lambda result: result.test_set).values():

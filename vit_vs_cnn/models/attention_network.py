@@ -1,6 +1,7 @@
 """Convolutional network whose convolutions are replaced by attention, as a named model."""
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 
 import torch
@@ -82,10 +83,8 @@ class AttentionNetwork(nn.Module):
         def store(layer: ConvolutionalAttention, inputs: tuple[Tensor], _: Tensor) -> None:
             weights.append(layer.attention_weights(*inputs))
 
-        layers = [module for module in self.network.modules() if isinstance(module, ConvolutionalAttention)]
-        hooks = [layer.register_forward_hook(store) for layer in layers]
-        try:
+        with ExitStack() as hooks:
+            for module in self.network.modules():
+                if isinstance(module, ConvolutionalAttention):
+                    hooks.enter_context(module.register_forward_hook(store))
             return self.network(images), weights
-        finally:
-            for hook in hooks:
-                hook.remove()

@@ -5,6 +5,7 @@ from torch import Tensor, nn
 
 from vit_vs_cnn.attention.arguments import Images, Logits
 from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.mappings import group_by
 from vit_vs_cnn.models.input_wrappers import unwrap
 from vit_vs_cnn.models.recording import record_calls
 
@@ -47,10 +48,8 @@ def list_layers(network: nn.Module) -> list[list[str]]:
     """
     matcher = getattr(network, "group_matcher", None)
     if not callable(matcher):
-        layers: dict[str, list[str]] = {}
-        for name, _ in network.named_parameters():
-            module, dot, _ = name.partition(".")
-            layers.setdefault(module if dot else "", []).append(name)
+        names = [name for name, _ in network.named_parameters()]
+        layers = group_by(names, lambda name: name.partition(".")[0] if "." in name else "")
         if len(layers) == 1 and (only := next(iter(layers))):
             return [[f"{only}.{name}" for name in layer] for layer in list_layers(getattr(network, only))]
         return list(layers.values())

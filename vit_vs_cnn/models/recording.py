@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
 import torch
@@ -37,12 +37,10 @@ def record_calls(
     def hook(name: str) -> Callable[..., None]:
         return lambda _, inputs, output: calls.append(ModuleCall(name, inputs, transform(output)))
 
-    handles = [module.register_forward_hook(hook(name)) for name, module in modules.items()]
-    try:
+    with ExitStack() as hooks:
+        for name, module in modules.items():
+            hooks.enter_context(module.register_forward_hook(hook(name)))
         yield calls
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 class AttentionRecorder(TorchFunctionMode):
@@ -125,14 +123,12 @@ class AttentionRecorder(TorchFunctionMode):
             self._store(weights)
             return attended if is_wanted else output
 
-        layers = [module for module in network.modules() if isinstance(module, MultiHeadAttention)]
-        handles = [layer.register_forward_pre_hook(request, with_kwargs=True) for layer in layers]
-        handles += [layer.register_forward_hook(store, prepend=True) for layer in layers]
-        try:
+        with ExitStack() as hooks:
+            for module in network.modules():
+                if isinstance(module, MultiHeadAttention):
+                    hooks.enter_context(module.register_forward_pre_hook(request, with_kwargs=True))
+                    hooks.enter_context(module.register_forward_hook(store, prepend=True))
             yield
-        finally:
-            for handle in handles:
-                handle.remove()
 
     def _store(self, weights: Tensor) -> None:
         if self.average_heads and weights.shape[2] == weights.shape[3]:

@@ -14,7 +14,6 @@ from vit_vs_cnn.attention.convolution.geometry import make_geometry
 from vit_vs_cnn.attention.convolution.head_fit import HeadFit, fit_heads, position_scores
 from vit_vs_cnn.bounds import Size2d
 
-FORMS = ("window", "quadratic")
 #: Default sharpness by form. At 46 the largest weight of the quadratic form rounds to 1 in every dtype.
 SHARPNESS = {"window": math.inf, "quadratic": 46.0}
 #: Default sharpness with ``released=True``.
@@ -100,7 +99,7 @@ class ConvolutionalAttention(nn.Module):
     ) -> None:
         super().__init__()
         self.form = form
-        check_choice("form", form, FORMS)
+        check_choice("form", form, SHARPNESS)
         if form == "quadratic" and (released or window_size is not None):
             raise ValueError(
                 f'released and window_size need form="window", but released={released}, window_size={window_size}'
