@@ -64,12 +64,9 @@ def nested_order(labels: Labels, seed: int) -> Labels:
     """
     values, inverse = np.unique(labels.numpy(), return_inverse=True)
     members = np.split(np.argsort(inverse, kind="stable"), np.cumsum(np.bincount(inverse))[:-1])
-    queues = [
-        group[
-            permutation(counter_key(seed, 0, value), len(group))
-        ]  # keyed by the label: an absent class moves no other
-        for group, value in zip(members, values.tolist(), strict=True)
-    ]
+    # Keyed by the label itself: an absent class moves no other.
+    keys = [counter_key(seed, 0, value) for value in values.tolist()]
+    queues = [group[permutation(key, len(group))] for group, key in zip(members, keys, strict=True)]
     ties = permutation(counter_key(seed, 1), len(queues)).tolist()
     return torch.from_numpy(np.array(_interleave(queues, ties), dtype=np.int64))
 
