@@ -136,16 +136,16 @@ def simulate_arrays(rng: np.random.Generator, world: World, count: int) -> tuple
 def simulate(rng: np.random.Generator, world: World) -> Measurements:
     """Results of an experiment."""
     (correct,), (validation,) = simulate_arrays(rng, world, 1)
+    models, sizes, seeds = tuple("abcdefgh"[: world.models]), _sizes(world), tuple(range(world.seeds + world.added))
+    places = {(models[m], sizes[n], seeds[s]): (m, n, s) for m, n, s in np.ndindex(validation.shape)}
     return Measurements(
-        models=tuple("abcdefgh"[: world.models]),
-        sizes=_sizes(world),
-        seeds=tuple(range(world.seeds + world.added)),
-        accuracy=correct.mean(-1),
-        images=np.full(validation.shape, float(world.images)),
-        correct={place: correct[place] for place in np.ndindex(validation.shape)},
+        models=models,
+        sizes=sizes,
+        seeds=seeds,
+        runs={run: SeedScores.from_correct([correct[place]]) for run, place in places.items()},
+        validation={run: (float(validation[place]), world.validation_images) for run, place in places.items()},
         uses_folds=world.folds,
         chance=CHANCE,
-        validation=(validation, np.full(validation.shape, float(world.validation_images))),
     )
 
 

@@ -25,7 +25,7 @@ def test_accuracies_and_predictions_are_found_by_model_size_and_seed():
         scores = measured.scores(*result.coordinates[:2], [result.seed])
         assert scores.accuracy == result.accuracy
         np.testing.assert_array_equal(scores.correct[0], correct[result.run])
-    assert (~np.isnan(measured.accuracy)).sum() == len(results) == 10
+    assert len(measured.runs) == len(results) == 10
     assert measured.shared_seeds(13, "a", "b") == []
 
 

@@ -147,7 +147,7 @@ def analyze(
     others = {model.key for model in models if not model.follows_budget}
     trained = {pair: level for pair, level in pairs.items() if not others & {*pair}}
     equal_cost = [row for pair, level in trained.items() for row in budgets.equal_cost(*pair, confidence=level)]
-    test_images = int(measured.images[measured.images > 0].min())
+    test_images = min(r.scores.scored_images for r in longest)
     curves = {model: [p for p in points if p.model == model] for model in measured.models}
     curves = {model: curve for model, curve in curves.items() if len(curve) >= MIN_SIZES_FOR_FORECAST}
     missing_forecasts = {

@@ -9,7 +9,7 @@ from statistics import fmean
 
 import numpy as np
 
-from vit_vs_cnn.analysis.measurements import measure
+from vit_vs_cnn.analysis.measurements import Coordinates, measure
 from vit_vs_cnn.experiments.analysis_plan import MAX_EQUAL_MACS_RATIO
 from vit_vs_cnn.runs.result import RunResult, group_by_budget
 from vit_vs_cnn.statistics.intervals import Estimate
@@ -145,10 +145,7 @@ class BudgetResults:
 
     def _shared_seeds(self, budgets: Sequence[str], size: int, *models: str) -> list[int]:
         """Seeds for which all models have a run at this size with each of these budgets."""
-        tables = [self.measured[text] for text in budgets]
-        if any(size not in table.sizes or {*models} - {*table.models} for table in tables):
-            return []
-        return sorted(set.intersection(*({*table.shared_seeds(size, *models)} for table in tables)))
+        return sorted(set.intersection(*({*self.measured[text].shared_seeds(size, *models)} for text in budgets)))
 
     def _scores_at_cost(
         self, model: str, size: int, seeds: Sequence[int], limits: Sequence[float]
@@ -156,22 +153,17 @@ class BudgetResults:
         """Scores of a model at given FLOPs for each seed; None if no run of a seed is short enough."""
         scores = [self._score_at_cost((model, size, seed), limit) for seed, limit in zip(seeds, limits, strict=True)]
         rows = [score for score in scores if score is not None]
-        if len(rows) < len(seeds):
-            return None
-        correct = [row.correct[0] for row in rows if row.correct is not None]
-        accuracies, images = (np.concatenate([getattr(row, name) for row in rows]) for name in ("accuracies", "images"))
-        return SeedScores(accuracies, images, correct if len(correct) == len(rows) else None)
+        return None if len(rows) < len(seeds) else SeedScores.concatenate(rows)
 
-    def _score_at_cost(self, run: tuple[str, int, int], limit: float) -> SeedScores | None:
+    def _score_at_cost(self, run: Coordinates, limit: float) -> SeedScores | None:
         costs = {text: float(runs[run].cost.flops) for text, runs in self._runs.items() if run in runs}
         ordered = sorted((amount, text) for text, amount in costs.items() if amount)
-        scores = lambda text: self.measured[text].scores(run[0], run[1], [run[2]])  # noqa: E731
         if ordered[-1][0] <= _MAX_SAME_COST_RATIO * limit:
-            return scores(ordered[-1][1])
+            return self.measured[ordered[-1][1]].runs[run]
         for (low, shorter), (high, longer) in pairwise(ordered):
             if low <= limit <= high:
                 share = math.log(limit / low) / math.log(high / low) if low < high else 1.0
-                return _mixture(scores(shorter), scores(longer), share)
+                return _mixture(self.measured[shorter].runs[run], self.measured[longer].runs[run], share)
         return None
 
 

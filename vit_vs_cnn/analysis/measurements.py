@@ -1,7 +1,8 @@
-"""Results of an experiment as arrays over model, training-set size and seed."""
+"""Results of an experiment by model, training-set size and seed."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 from jaxtyping import Bool, Float, Shaped
@@ -16,6 +17,8 @@ from vit_vs_cnn.statistics.variance import binomial_variance
 #: A run failed if the validation accuracy of the model's next better run is higher by this share, plus this number of
 #: standard errors. ``python -m benchmarks.calibration`` prints how often stable training is called unstable.
 FAILURE_GAP, FAILURE_GAP_ERRORS = 0.12, 2.5
+#: Model, training-set size and seed of a run.
+Coordinates: TypeAlias = tuple[str, int, int]
 
 
 @dataclass(frozen=True)
@@ -36,27 +39,23 @@ class AccuracyPoint:
 
 @dataclass(frozen=True, eq=False)
 class Measurements:
-    """Results with one budget, as arrays over (model, training-set size, seed).
+    """Results with one budget.
 
     Arguments:
         sizes: training-set sizes, validation images included, ascending.
         seeds: seeds in ascending order. Runs of different models are paired by seed.
-        accuracy: NaN for a missing run.
-        images: number of test images; 0 for a missing run.
-        correct: mask of correctly classified test images for each (model, size, seed); None if unknown.
+        runs: scores of each run, a single row.
+        validation: accuracy on validation images, and their number, as far as they are recorded.
         chance: accuracy of always predicting the most frequent class; None if unknown.
-        validation: accuracy on validation images, and their number; NaN and 0 if not recorded.
     """
 
     models: tuple[str, ...]
     sizes: tuple[int, ...]
     seeds: tuple[int, ...]
-    accuracy: Float[np.ndarray, "models sizes seeds"]
-    images: Float[np.ndarray, "models sizes seeds"]
-    correct: Mapping[tuple[int, int, int], np.ndarray] | None
+    runs: Mapping[Coordinates, SeedScores]
+    validation: Mapping[Coordinates, tuple[float, int]]
     uses_folds: bool = False
     chance: float | None = None
-    validation: tuple[Float[np.ndarray, "models sizes seeds"], Float[np.ndarray, "models sizes seeds"]] | None = None
 
     def fold_train_size(self, size: int) -> int | None:
         """Number of training images at a size if seeds hold out different folds; None for a fixed test set."""
@@ -64,20 +63,11 @@ class Measurements:
 
     def shared_seeds(self, size: int, *models: str) -> list[int]:
         """Seeds for which all of these models have a run at a size."""
-        at = self.sizes.index(size)
-        runs = [~np.isnan(self.accuracy[self.models.index(model), at]) for model in models]
-        return [seed for seed, was_run in zip(self.seeds, np.logical_and.reduce(runs), strict=True) if was_run]
+        return [seed for seed in self.seeds if all((model, size, seed) in self.runs for model in models)]
 
     def scores(self, model: str, size: int, seeds: Sequence[int]) -> SeedScores:
         """Results of a model with these seeds, which must all exist."""
-        m, n, s = self._at(model, size, seeds)
-        accuracies, images = self.accuracy[m, n, s], self.images[m, n, s]
-        if self.correct is None:
-            return SeedScores(accuracies, images)
-        return SeedScores(accuracies, images, [self.correct[m, n, i].astype(np.float64) for i in s])
-
-    def _at(self, model: str, size: int, seeds: Sequence[int]) -> tuple[int, int, list[int]]:
-        return self.models.index(model), self.sizes.index(size), [self.seeds.index(seed) for seed in seeds]
+        return SeedScores.concatenate([self.runs[model, size, seed] for seed in seeds])
 
     def differences(self, first: str, second: str, seeds: Sequence[int]) -> dict[int, Float[np.ndarray, "seeds"]]:
         """Paired differences of accuracy by training-set size, for shared seeds.
@@ -90,7 +80,7 @@ class Measurements:
             shared = [seed for seed in self.shared_seeds(size, first, second) if seed in seeds]
             if shared and all(self.failed_seeds(model, size, shared) != shared for model in (first, second)):
                 results[size] = (
-                    self.accuracy[self._at(first, size, shared)] - self.accuracy[self._at(second, size, shared)]
+                    self.scores(first, size, shared).accuracies - self.scores(second, size, shared).accuracies
                 )
         return results
 
@@ -98,11 +88,13 @@ class Measurements:
         """Seeds of runs, by default of all, that ``failed_to_learn`` or are ``far_below_others``."""
         if not (seeds := self.shared_seeds(size, model) if seeds is None else seeds):
             return []
-        failed, at = np.zeros(len(seeds), dtype=bool), self._at(model, size, seeds)
+        scores, failed = self.scores(model, size, seeds), np.zeros(len(seeds), dtype=bool)
         if self.chance is not None:
-            failed |= failed_to_learn(self.accuracy[at], self.chance, int(self.images[at].min()))
-        if self.validation is not None:
-            failed |= far_below_others(*(values[at] for values in self.validation))
+            failed |= failed_to_learn(scores.accuracies, self.chance, scores.image_count)
+        runs = [(model, size, seed) for seed in seeds]
+        if all(run in self.validation for run in runs):
+            accuracies, images = np.array([self.validation[run] for run in runs]).T
+            failed |= far_below_others(accuracies, images)
         return [seed for seed, has_failed in zip(seeds, failed, strict=True) if has_failed]
 
     def points(self, budget: str) -> list[AccuracyPoint]:
@@ -137,12 +129,9 @@ def far_below_others(
 ) -> Bool[np.ndarray, "seeds"]:
     """Mask of runs with a validation accuracy far below that of the model's next better run.
 
-    The gap must exceed 12 points plus 2.5 standard errors of the difference of two runs. None failed if a validation
-    accuracy is missing.
+    The gap must exceed 12 points plus 2.5 standard errors of the difference of two runs.
     """
     failed, order = np.zeros(len(accuracies), dtype=bool), np.argsort(accuracies)
-    if np.isnan(accuracies).any():
-        return failed
     error = np.sqrt(2 * binomial_variance(float(accuracies.mean()), int(images.min())))
     (large,) = np.nonzero(np.diff(accuracies[order]) > FAILURE_GAP + FAILURE_GAP_ERRORS * error)
     if len(large):
@@ -172,29 +161,21 @@ def measure(
     """
     if not results:
         raise InputError("results: empty, so there is nothing to analyse")
-    models = tuple(sorted({r.model for r in results}))
-    sizes = tuple(sorted({r.train_size for r in results}))
-    seeds = tuple(sorted({r.seed for r in results}))
-    accuracy = np.full((len(models), len(sizes), len(seeds)), np.nan)
-    images, rows, validation = np.zeros_like(accuracy), {}, (np.full_like(accuracy, np.nan), np.zeros_like(accuracy))
+    runs: dict[Coordinates, SeedScores] = {}
+    validation: dict[Coordinates, tuple[float, int]] = {}
     for result in results:
-        index = models.index(result.model), sizes.index(result.train_size), seeds.index(result.seed)
-        if not np.isnan(accuracy[index]):
-            raise InputError(f"results: {' '.join(map(str, result.coordinates))} occurs twice")
-        accuracy[index], images[index] = result.accuracy, result.scores.scored_images
+        run, accuracy, images = result.coordinates, result.accuracy, result.scores.scored_images
+        if run in runs:
+            raise InputError(f"results: {' '.join(map(str, run))} occurs twice")
         if result.scores.validation_accuracy is not None:
-            validation[0][index], validation[1][index] = (
-                result.scores.validation_accuracy,
-                result.data.validation_images,
-            )
-        if correct is not None:
-            row = correct[result.run]
-            if row.shape != (result.scores.scored_images,) or abs(float(row.mean()) - result.accuracy) > 1e-6:
-                raise InputError(f"predictions of {result.run} do not agree with its recorded accuracy")
-            rows[index] = row
+            validation[run] = result.scores.validation_accuracy, result.data.validation_images
+        row = None if correct is None else correct[result.run].astype(np.float64)
+        if row is not None and (row.shape != (images,) or abs(float(row.mean()) - accuracy) > 1e-6):
+            raise InputError(f"predictions of {result.run} do not agree with its recorded accuracy")
+        runs[run] = SeedScores(np.array([accuracy]), np.array([images]), None if row is None else [row])
     uses_folds = len({r.data.fold for r in results}) > 1
     counts = sorted({r.scores.scored_images for r in results})
     if correct is not None and len(counts) > 1 and not uses_folds:
         raise InputError(f"predictions: all runs must have the same test images, got {counts}")
-    predictions = None if correct is None else rows
-    return Measurements(models, sizes, seeds, accuracy, images, predictions, uses_folds, chance, validation)
+    models, sizes, seeds = (tuple(sorted({*values})) for values in zip(*runs, strict=True))
+    return Measurements(models, sizes, seeds, runs, validation, uses_folds, chance)

@@ -185,8 +185,7 @@ def _compare_pair(
     results = {members[0].group: [t.result for t in members] for members in (first, second)}
     caveat = shared_caveat((t.log_caveat for t in (*first, *second)), results)
     seeds, rules = experiment.find_analysis([t.seed for t in ours] if paired else [None], caveat)
-    chosen = [i for i, t in enumerate(ours) if not paired or not seeds or t.seed in seeds]
-    sides = ([ours[i] for i in chosen], [theirs[i] for i in chosen]) if paired else (ours, theirs)
+    sides = [[t for t in side if not paired or not seeds or t.seed in seeds] for side in (ours, theirs)]
     scores = [SeedScores.from_correct(t.predictions.correct for t in side) for side in sides]
     comparison = compare_models(
         (first[0].group, second[0].group),
@@ -237,8 +236,9 @@ def confusion(members: Sequence[ScoredNetwork], classes: int) -> list[list[int]]
     return matrix.tolist()
 
 
-def choose_examples(members: Sequence[ScoredNetwork], seed: int = 0) -> dict[str, list[int]]:
-    """Numbers of randomly chosen test images that one network alone classifies correctly, and that all get wrong."""
+def choose_examples(networks: Sequence[ScoredNetwork], seed: int = 0) -> dict[str, list[int]]:
+    """Numbers of random test images that one group alone classifies correctly (its first seed), and that none does."""
+    members = [group[0] for group in group_entries(networks).values()]
     correct = correct_answers(members)
     several = len(members) > 1
     kinds = {f"only {t.group} right": correct[i] & (correct.sum(0) == 1) for i, t in enumerate(members) if several}

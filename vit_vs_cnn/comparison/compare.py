@@ -214,8 +214,7 @@ def compare_entries(
     if Part.ACCURACY in parts:
         report_progress("accuracy: intervals and tests")
         accuracy = compare_accuracy(scored, test.class_names)
-        first_members = [members[0] for members in group_entries(select_one_fold(scored)).values()]
-        examples = choose_examples(first_members, seed)
+        examples = choose_examples(select_one_fold(scored), seed)
     if Part.CALIBRATION in parts:
         calibration = {entry.name: _calibration(entry, report_progress) for entry in scored}
     if Part.CORRUPTIONS in parts:

@@ -176,7 +176,6 @@ def load_entries(
         raise InputError("the test images are not known; give at least one checkpoint or run of this package")
     images = _TestImages(root) if data is None else _NewImages(root, next(iter(runs.values())), data)
     first = _check_test_images(runs, images, open_test_set or data is not None)
-    test = images.test(first)
     names = _name_rows([(runs[path], label) for path, label in sources if path in runs])
     groups = {group for _, group in names.values()}
     entries = []
@@ -186,12 +185,12 @@ def load_entries(
             continue
         network = TrainedNetwork.open(path, classes_from=first)
         network = replace(network, name=label or network.name)
-        _check_classes(network, test, path, first.path)
-        _check_shape(network, test, path)
         if network.name in groups:
             raise InputError(f"{path}: {network.name} is the name of another row; give it another (LABEL={path})")
         groups.add(network.name)
-        entries.append(ComparisonEntry(trained=network, group=network.name, test=test, log=images.log(first)))
+        entries.append(
+            ComparisonEntry(trained=network, group=network.name, test=images.test(first), log=images.log(first))
+        )
     counts = Counter(entry.name for entry in entries)
     if copies := [entry for entry in entries if counts[entry.name] > 1]:
         raise InputError(
@@ -344,7 +343,8 @@ def _check_test_images(runs: dict[str, TrainedNetwork], images: _TestImages, ope
         check_logits(trained.network, trained.image_shape, num_classes=test.num_classes, location=path)
         if images.test_set(trained, seed) != images.test_set(first, seed):
             raise InputError(f"{first.path} and {trained.path} belong to different test images and cannot be compared")
-        _check_shape(trained, images.test(trained), path)
+        if trained.image_shape != (expected := images.test(trained).image_shape):
+            raise InputError(f"{path} takes images of shape {trained.image_shape}, not {expected}")
     return first
 
 
@@ -355,12 +355,6 @@ def _check_classes(trained: TrainedNetwork, test: LabelledImages, path: str, fir
         start = next(number for number, (ours, theirs) in enumerate(both) if ours != theirs)
         texts = [_describe_classes(names, start) for names in (trained.class_names, test.class_names)]
         raise InputError(f"{path} has {texts[0]}, and {first} has {texts[1]}: they cannot be compared")
-
-
-def _check_shape(trained: TrainedNetwork, test: LabelledImages, path: str) -> None:
-    """Raises InputError: the network takes images of another shape than its test images have."""
-    if trained.image_shape != test.image_shape:
-        raise InputError(f"{path} takes images of shape {trained.image_shape}, not {test.image_shape}")
 
 
 def _describe_classes(names: Sequence[str], start: int) -> str:

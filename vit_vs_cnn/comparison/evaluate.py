@@ -60,14 +60,12 @@ class Evaluation(CommandResult):
         """One row for each class: ``class``, ``images``, ``recall`` with its 95 % interval (Wilson), ``low`` to
         ``high``, and ``predicted_NAME``, the number of its images that are predicted as class NAME.
         """
-        matrix, rows = self.confusion.to_numpy(), list[dict[str, Any]]()
-        for name, counts, correct in zip(
-            self.confusion.columns, matrix.tolist(), np.diag(matrix).tolist(), strict=True
-        ):
-            recall = wilson_interval(correct, sum(counts)) if any(counts) else Estimate(*[np.nan] * 3)
-            row = {"class": name, "images": sum(counts)}
-            row |= {"recall": recall.value, "low": recall.low, "high": recall.high}
-            rows.append(row | {f"predicted_{other}": n for other, n in zip(self.confusion, counts, strict=True)})
+        rows = list[dict[str, Any]]()
+        for name, counts in self.confusion.to_dict("index").items():
+            images = sum(counts.values())
+            recall = wilson_interval(counts[name], images) if images else Estimate(*[np.nan] * 3)
+            row = {"class": name, "images": images, "recall": recall.value, "low": recall.low, "high": recall.high}
+            rows.append(row | {f"predicted_{other}": count for other, count in counts.items()})
         return pandas.DataFrame(rows)
 
     def rows(self) -> list[dict[str, Any]]:
@@ -83,9 +81,7 @@ class Evaluation(CommandResult):
     @property
     def lines(self) -> list[str]:
         """The measures, the classes without images, warnings and notes."""
-        absent = [
-            name for name, counts in zip(self.confusion, self.confusion.to_numpy(), strict=True) if not any(counts)
-        ]
+        absent = [*self.confusion.index[self.confusion.sum(axis=1) == 0]]
         total = len(self.confusion)
         classes = f"{total - len(absent)} of {total} classes" if absent else f"{total} classes"
         difference = 100 * (self.mean_probability - self.accuracy.value)

@@ -15,7 +15,6 @@ from vit_vs_cnn.models.input_wrappers import check_positions, list_wrappers, res
 from vit_vs_cnn.models.recording import AttentionRecorder, evaluation_mode, record_calls, use_torch_attention
 from vit_vs_cnn.models.vit import VisionTransformer
 
-#: One for each image.
 Classes = Int64[Tensor, "batch"]
 #: Module and name of torchvision's Vision Transformer.
 TORCHVISION_VIT = ("torchvision.models.vision_transformer", "VisionTransformer")

@@ -193,10 +193,11 @@ def inspect_networks(
     classes = probabilities.argmax(dim=1)
     if target_class is not None:
         classes = torch.full_like(classes, class_number(target_class, networks[0].class_names))
-    options: dict[str, Any] = {"grid_size": _shared_grid(networks), "target_class": classes}
-    options["report_progress"] = report_progress
-    parts = zip(networks, images, chosen, strict=True)
-    inspected = tuple(inspect_network(network, shown, names, **options) for network, shown, names in parts)
+    grid_size = _shared_grid(networks)
+    inspected = tuple(
+        inspect_network(*part, grid_size=grid_size, target_class=classes, report_progress=report_progress)
+        for part in zip(networks, images, chosen, strict=True)
+    )
     return Inspection(max(images, key=lambda shown: math.prod(shown.data.image_shape)), inspected)
 
 
@@ -210,9 +211,7 @@ def _shared_grid(networks: Sequence[TrainedNetwork]) -> tuple[int, int]:
 
 def select_methods(trained: TrainedNetwork, names: Sequence[str] = ()) -> list[str]:
     """The named methods that the network supports; without names, the defaults of its kind."""
-    for name in names:
-        get_method(name)
-    supported, attends = list_methods(trained.network), has_attention(trained.network)
+    attends = has_attention(trained.network)
     if not names:
         defaults = DEFAULT_ATTENTION_METHODS if attends else DEFAULT_CNN_METHODS
         return [name for name in defaults if find_error(trained, name) is None] or list(DEFAULT_METHODS)
@@ -222,7 +221,7 @@ def select_methods(trained: TrainedNetwork, names: Sequence[str] = ()) -> list[s
     kind = type(unwrap(trained.network)).__name__
     raise InputError(
         f"{trained.name} ({kind}) {lacks}, so it does not support {', '.join(names)}; "
-        f"its methods are {', '.join(supported)}"
+        f"its methods are {', '.join(list_methods(trained.network))}"
     )
 
 

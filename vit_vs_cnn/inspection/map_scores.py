@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from statistics import fmean, stdev
 from typing import Any, NamedTuple
 
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.inspection.attention_weights import Images
 from vit_vs_cnn.inspection.deletion import FILLS, DeletionTest, deletion_grid
-from vit_vs_cnn.inspection.randomized_weights import is_constant_map, weight_randomization_test
+from vit_vs_cnn.inspection.randomized_weights import STAGE_ALL_WEIGHTS, is_constant_map, weight_randomization_test
 from vit_vs_cnn.inspection.saliency import (
     Maps,
     SaliencyMethod,
@@ -132,11 +132,16 @@ def has_star(row: Mapping[Hashable, Any], measure: str) -> bool:
     """
     kind, _, fill = measure.partition("_")
     measures = [f"deletion_{fill}", f"insertion_{fill}"] if kind in ("deletion", "insertion") else [measure]
-    stages = [name for name in map(str, row) if re.fullmatch(r"sanity_.*(?<!_sd)(?<!_max)(?<!_constant)", name)]
-    correlations = [abs(row[name]) for name in sorted(stages, key=lambda name: name == "sanity_all")]
+    correlations = [abs(row[stage]) for stage in stage_columns(row)]
     of_head = next((value for value in correlations if not math.isnan(value)), math.inf)  # others are of other networks
     is_significant = all(row[f"{name}_p_holm"] < SCORE_ERROR_RATE for name in measures)
     return is_significant and of_head < MAX_CORRELATION_OF_SENSITIVE_MAP
+
+
+def stage_columns(columns: Iterable[Hashable]) -> list[str]:
+    """Columns of the mean rank correlation at each stage, from the head to all weights."""
+    stages = [name for name in map(str, columns) if re.fullmatch(r"sanity_.*(?<!_sd)(?<!_max)(?<!_constant)", name)]
+    return sorted(stages, key=lambda name: name == f"sanity_{STAGE_ALL_WEIGHTS}")  # stages of other networks follow it
 
 
 def random_maps(images: Images) -> Iterator[Maps]:

@@ -185,10 +185,9 @@ def _add_images(page: Page, findings: Findings, images: TestImages) -> None:
     test = tests[shown[0].test_set]
     classes = class_accuracies(groups, test.class_names)
     size = f"{_answer_results(findings)[0].train_size:,} training images"
-    first_members = [members[0] for members in group_entries(shown).values()]
-    if examples := choose_examples(first_members):
+    if examples := choose_examples(shown):
         caption = f"Randomly chosen test images that only one model, or none, classifies correctly; {size}, first seed."
-        page.picture(examples_figure(examples, first_members, test), caption, "pictures", ("png", "svg"))
+        page.picture(examples_figure(examples, shown, test), caption, "pictures", ("png", "svg"))
     caption = f"Accuracy by class with {size}, mean over seeds. The class with the largest difference is on top."
     page.picture(classes_figure(classes, page.styles), caption, "classes")
     if len(test.class_names) <= MAX_CLASSES:

@@ -30,6 +30,7 @@ from vit_vs_cnn.inspection.map_scores import (
     NUM_RANDOM_MAPS,
     SCORE_ERROR_RATE,
     has_star,
+    stage_columns,
 )
 from vit_vs_cnn.inspection.randomized_weights import NUM_SHUFFLES, STAGE_ALL_WEIGHTS
 from vit_vs_cnn.inspection.saliency import get_method, resize_maps
@@ -86,9 +87,8 @@ def write_inspection_page(
     page.text(_page_limits(inspection, len(packed), max_error), note=True)
     if not inspection.scores.empty:
         page.heading("Tests of the maps")
-        for name, rows in _by_network(inspection.scores):
-            page.table(score_table(name, rows))
-            page.table(randomization_table(name, rows))
+        for table in score_tables(inspection.scores):
+            page.table(table)
         for legend in score_legends(inspection.scores):
             page.text(legend, note=True)
         page.files["scores.csv"] = inspection.scores.to_csv(index=False, lineterminator="\n")
@@ -111,14 +111,16 @@ def with_display_names(networks: Sequence[TrainedNetwork]) -> Sequence[TrainedNe
 def print_scores(inspection: Inspection) -> None:
     """Print the scores, if there are any, in a terminal, which shows some of their columns only."""
     if not (scores := inspection.scores).empty:
-        makers = (score_table, randomization_table)
-        tables = [make_table(name, rows) for name, rows in _by_network(scores) for make_table in makers]
-        print_tables(tables, score_legends(scores), style="dim")
+        print_tables(score_tables(scores), score_legends(scores), style="dim")
 
 
-def _by_network(scores: pandas.DataFrame) -> list[tuple[str, pandas.DataFrame]]:
-    """Names of the networks, and their rows without the columns of other networks."""
-    return [(str(name), rows.dropna(axis=1, how="all")) for name, rows in scores.groupby("network", sort=False)]
+def score_tables(scores: pandas.DataFrame) -> list[Table]:
+    """Two tables for each network, without the columns of other networks."""
+    tables = []
+    for name, of_network in scores.groupby("network", sort=False):
+        rows = of_network.dropna(axis=1, how="all")
+        tables += [score_table(str(name), rows), randomization_table(str(name), rows)]
+    return tables
 
 
 def score_legends(scores: pandas.DataFrame) -> list[str]:
@@ -149,8 +151,7 @@ def score_table(name: str, rows: pandas.DataFrame) -> Table:
 
 def randomization_table(name: str, rows: pandas.DataFrame) -> Table:
     """Table of the rank correlation of each method's maps by stage; a terminal shows the first and the last stage."""
-    stages = [str(column).removesuffix("_max") for column in rows if str(column).endswith("_max")]
-    stages.sort(key=lambda stage: stage.endswith(f"_{STAGE_ALL_WEIGHTS}"))  # the stages of other networks come between
+    stages = stage_columns(rows)
     titles = [stage.removeprefix("sanity_").replace("_to_", " to\n", 1) for stage in stages]
     titles[0] = f"{titles[0]} alone" if titles[0] != STAGE_ALL_WEIGHTS else titles[0]
     lines = [

@@ -19,9 +19,8 @@ from vit_vs_cnn.reporting.page import Page
 from vit_vs_cnn.reporting.style import COLOURS, SERIES_COLOURS, assign_styles
 from vit_vs_cnn.reporting.table import Table, print_tables
 
-#: For each column of the table: the field of the layer's row, and its format.
+#: For each column of the table after the first: the field of the layer's row, and its format.
 COLUMNS = {
-    "layer": ("layer", "{}"),
     "distance": ("distance", "{:.1f}"),
     "ratio": ("distance_ratio", "{:.2f}"),
     "R² 3": ("r2_3", "{:.2f}"),
@@ -65,16 +64,14 @@ def _describe_images(locality: Locality) -> str:
 
 def layer_table(locality: Locality) -> Table:
     rows = [
-        [_text(key, row.get(key), form) for key, form in COLUMNS.values()] for row in locality.layers.to_dict("records")
+        [row["layer"] + 1, *(_text(row.get(key, math.nan), form) for key, form in COLUMNS.values())]
+        for row in locality.layers.to_dict("records")
     ]
-    return Table("Layers of attention", list(COLUMNS), rows, "layers", LEGEND)
+    return Table("Layers of attention", ["layer", *COLUMNS], rows, "layers", LEGEND)
 
 
-def _text(name: str, value: float | int | str | None, form: str) -> str | int:
-    """Text of a number, "-" for an unknown one; layers are numbered from 1 instead of 0."""
-    if name == "layer":
-        return int(value or 0) + 1
-    return "-" if value is None or math.isnan(float(value)) else form.format(value).replace("%", " %")
+def _text(value: float, form: str) -> str:
+    return "-" if math.isnan(value) else form.format(value).replace("%", " %")
 
 
 def attention_distances(layers: pandas.DataFrame, heads: pandas.DataFrame) -> Figure:

@@ -1,5 +1,6 @@
 """Colours and markers of models, and how numbers are written."""
 
+import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -54,19 +55,19 @@ def assign_styles(names: Iterable[str]) -> dict[str, ModelStyle]:
     Others have the remaining colours, in alphabetical order.
     """
     unique = list(dict.fromkeys(names))
-    indices: dict[str, int] = {}
-    families: dict[str, int] = {}
-    dashes: dict[str, str] = {}
+    styles: dict[str, ModelStyle] = {}
+    taken = set[int]()
     for name in sorted(unique):
         family = next((index for start, index in FAMILY_COLOUR_INDEX.items() if name.lower().startswith(start)), None)
-        start, line = next((style for end, style in START_STYLES.items() if name.endswith(end)), (0, "-"))
-        if family is not None and start + family not in indices.values():
-            indices[name], families[name], dashes[name] = start + family, family, line
-    unused = (index for index in range(2 * len(MARKERS) + len(unique)) if index not in indices.values())
-    indices |= {name: next(unused) for name in sorted(unique) if name not in indices}
-    colours = {name: COLOURS[families.get(name, indices[name]) % len(COLOURS)] for name in unique}
-    markers = {name: MARKERS[(indices[name] + indices[name] // len(COLOURS)) % len(MARKERS)] for name in unique}
-    return {name: ModelStyle(colours[name], markers[name], dashes.get(name, "-")) for name in unique}
+        start, dashes = next((style for end, style in START_STYLES.items() if name.endswith(end)), (0, "-"))
+        if family is not None and start + family not in taken:
+            styles[name] = ModelStyle(COLOURS[family], MARKERS[start + family], dashes)
+            taken.add(start + family)
+    unused = (index for index in itertools.count() if index not in taken)
+    for name, index in zip(sorted({*unique} - {*styles}), unused, strict=False):
+        marker = MARKERS[(index + index // len(COLOURS)) % len(MARKERS)]
+        styles[name] = ModelStyle(COLOURS[index % len(COLOURS)], marker)
+    return {name: styles[name] for name in unique}
 
 
 def format_percent(value: float | None, digits: int = 1) -> str:

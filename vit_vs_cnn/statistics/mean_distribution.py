@@ -44,6 +44,15 @@ class SeedScores:
         rows = [np.asarray(row, dtype=np.float64) for row in correct]
         return cls(np.array([row.mean() for row in rows]), np.array([len(row) for row in rows]), rows)
 
+    @classmethod
+    def concatenate(cls, parts: Sequence["SeedScores"]) -> "SeedScores":
+        """Scores of all seeds of the parts; ``correct`` is unknown if it is in any of them."""
+        accuracies, images = (
+            np.concatenate([getattr(part, name) for part in parts]) for name in ("accuracies", "images")
+        )
+        correct = [row for part in parts for row in part.correct or ()]
+        return cls(accuracies, images, correct if len(correct) == len(accuracies) else None)
+
     def __len__(self) -> int:
         return len(self.accuracies)
 

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-from matplotlib.axes import Axes
 from torch import Tensor
 
 from vit_vs_cnn.reporting.figures.drawing import Drawing
@@ -38,11 +37,9 @@ def attention_heatmaps(
         low = min(low, 0.0)
         limits = low, high if high > low else low + 1.0
     figure = Drawing(figsize=(cell_size * columns + 1.5, cell_size * rows + 0.9), layout="compressed")
-    axes: list[Axes] = list(figure.subplots(rows, columns, squeeze=False).flat)
-    image = None
-    for row, column in np.ndindex(rows, columns):
-        axis = axes[row * columns + column]
-        image = axis.imshow(grid[row][column], cmap=COLOUR_MAP, vmin=limits[0], vmax=limits[1], interpolation="nearest")
+    axes = figure.subplots(rows, columns, squeeze=False)
+    for (row, column), axis in np.ndenumerate(axes):
+        axis.imshow(grid[row][column], cmap=COLOUR_MAP, vmin=limits[0], vmax=limits[1], interpolation="nearest")
         axis.tick_params(labelsize=7, length=2)
         axis.locator_params(integer=True, nbins=4)
         if column_labels is not None and row == 0:
@@ -52,8 +49,7 @@ def attention_heatmaps(
             axis.set_ylabel(label, fontsize=9)
         if row == rows - 1:
             axis.set_xlabel(axis_labels[1], fontsize=9)
-    assert image is not None
-    bar = figure.colorbar(image, ax=axes, shrink=0.8, aspect=12 * rows, pad=0.02)
+    bar = figure.colorbar(axes[-1, -1].images[0], ax=axes, shrink=0.8, aspect=12 * rows, pad=0.02)
     bar.set_label(bar_label, fontsize=9)
     bar.ax.tick_params(labelsize=7)
     if title is not None:
