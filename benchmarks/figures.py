@@ -78,11 +78,10 @@ def remedies_figure() -> Figure:
 
     A dot is filled if the 95 % interval, which is not adjusted for several comparisons, does not contain 0.
     """
-    records = {path.parent for path in (RESULTS / "few_labels_cpu").rglob("results.csv")}
+    records = [RESULTS / "few_labels_cpu", RESULTS / "few_labels_cpu" / "images_10000"]
     scores = {
         size: {key: best_candidates(f"{record}:{key}")[size].scores for key in ("resnet", *REMEDIES)}
         for record in records
-        if record.name != "steps_4800"
         for size in best_candidates(f"{record}:resnet")
     }
     figure, axes = make_axes(2.2 + 1.9 * len(scores), 0.9 + 0.3 * len(REMEDIES), len(scores), share=True)
