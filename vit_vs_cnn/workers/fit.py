@@ -117,12 +117,7 @@ def fit(prepared: PreparedRun, services: Sequence[Logger], console: Console) -> 
     metrics_csv, meter = MetricsCsv(run.folder / "metrics.csv"), TrainingMeter()
     resume = ExactResume(first_step, metadata.get(CHECKPOINT_KEY_LAST_METRICS) or {}, metrics_csv)
     own_callbacks = [*make_callbacks(prepared, arguments, console), resume]
-    checkpoint = RunCheckpoint(
-        run.checkpoint,
-        interval=run.experiment.execution.checkpoint_interval or max(1, steps // 20),
-        metadata=checkpoint_metadata(prepared, data.mean, data.std),
-        run_name=run.name,
-    )
+    checkpoint = make_checkpoint(prepared, data, steps)
     trainer = make_trainer(
         {
             **arguments,
@@ -230,6 +225,17 @@ def _make_teacher(prepared: PreparedRun, data: TrainingData) -> Teacher | None:
     mean, std, own_mean, own_std = (torch.tensor(values)[:, None, None] for values in moments)
     shift = (mean - own_mean) / own_std
     return Teacher(teacher.network.requires_grad_(False), distill.weight, distill.temperature, std / own_std, shift)
+
+
+def make_checkpoint(prepared: PreparedRun, data: TrainingData, steps: int) -> RunCheckpoint:
+    """The callback that saves the state of a run, by default every twentieth of its steps."""
+    run = prepared.run
+    return RunCheckpoint(
+        run.checkpoint,
+        interval=run.experiment.execution.checkpoint_interval or max(1, steps // 20),
+        metadata=checkpoint_metadata(prepared, data.mean, data.std),
+        run_name=run.name,
+    )
 
 
 def make_callbacks(prepared: PreparedRun, arguments: Mapping[str, Any], console: Console) -> list[Callback]:
