@@ -44,8 +44,8 @@ class Measurements:
     Arguments:
         sizes: training-set sizes, validation images included, ascending.
         seeds: seeds in ascending order. Runs of different models are paired by seed.
-        runs: scores of each run, a single row.
-        validation: accuracy on validation images, and their number, as far as they are recorded.
+        runs: scores of each run, those of one seed.
+        validation: accuracy on validation images, and their number, of each run that recorded them.
         chance: accuracy of always predicting the most frequent class; None if unknown.
     """
 

@@ -82,7 +82,7 @@ def count_splits(experiment: Experiment, train_size: int) -> int:
 
 
 def restrict_space(experiment: Experiment, name: str) -> list[str]:
-    """Settings of the search space, without options that the preset of a model does not have."""
+    """Names of the settings in the search space, without options that the model's preset does not have."""
     model = experiment.models[name]
     options = {*default_options(str(model.name)), *model.options}
     space = experiment.tuning.space or DEFAULT_SPACE

@@ -63,7 +63,7 @@ class NearDuplicates(Bounded):
 def find_near_duplicates(folder: Path, results: Sequence[RunResult]) -> NearDuplicates:
     """Search for near-duplicates, or read what an earlier search stored in the folder of the experiment.
 
-    There must be no ``reason_not_searched``. Raises InputError: missing or different images.
+    ``reason_not_searched`` of the results must be None. Raises InputError: images are missing or have changed.
     """
     if (stored := read_near_duplicates(folder, results)) is not None:
         return stored

@@ -139,7 +139,7 @@ def has_star(row: Mapping[Hashable, Any], measure: str) -> bool:
 
 
 def stage_columns(columns: Iterable[Hashable]) -> list[str]:
-    """Columns of the mean rank correlation at each stage, from the head to all weights."""
+    """Those of the columns with the mean rank correlation of a stage, from the head to all weights."""
     stages = [name for name in map(str, columns) if re.fullmatch(r"sanity_.*(?<!_sd)(?<!_max)(?<!_constant)", name)]
     return sorted(stages, key=lambda name: name == f"sanity_{STAGE_ALL_WEIGHTS}")  # stages of other networks follow it
 

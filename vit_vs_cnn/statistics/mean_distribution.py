@@ -46,7 +46,7 @@ class SeedScores:
 
     @classmethod
     def concatenate(cls, parts: Sequence["SeedScores"]) -> "SeedScores":
-        """Scores of all seeds of the parts; ``correct`` is unknown if it is in any of them."""
+        """Scores of the seeds of all parts; ``correct`` is None if it is None in any part."""
         accuracies, images = (
             np.concatenate([getattr(part, name) for part in parts]) for name in ("accuracies", "images")
         )
