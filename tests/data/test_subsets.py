@@ -11,6 +11,7 @@ from vit_vs_cnn.data.subsets import (
     assign_folds,
     grouped_folds,
     hold_out_groups,
+    merge_copies,
     nested_order,
     nested_subsets,
     split_validation,
@@ -141,3 +142,8 @@ def test_folds_have_the_fraction_and_there_are_two_to_one_for_each_image_or_grou
     for count, selected in ((of_images, None), (of_groups, groups)):
         found = assign_folds(names, torch.arange(13) % 2, fraction=fraction, seed=3, groups=selected)
         assert found.unique().tolist() == [*range(count)]
+
+
+def test_groups_that_share_copies_directly_or_through_others_get_the_first_of_their_names():
+    assert merge_copies(["d", "c", "b", "a", "e"], [b"1", b"1", b"2", b"2", None]) == ["c", "c", "a", "a", "e"]
+    assert merge_copies(["c", "b", "b", "a"], [b"1", b"1", b"2", b"2"]) == ["a"] * 4
